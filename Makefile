@@ -1,0 +1,63 @@
+# Every target sets up .venv by itself, from the pinned versions of requirements.lock.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help demo test lint format docs bench lock clean
+
+help:
+	@echo "make demo    project a noisy field and draw the picture"
+	@echo "make test    run all tests"
+	@echo "make lint    ruff (lint and format) and mypy"
+	@echo "make format  rewrite the sources in ruff's format"
+	@echo "make docs    build the documentation into site/"
+	@echo "make bench   run all benchmarks"
+	@echo "make lock    choose the newest versions and write requirements.lock"
+	@echo "make clean   remove .venv and everything that was built"
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "sdifp needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; exit 1; }
+	@echo "Setting up $(VENV) from requirements.lock (about a minute) ..."
+	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+	@echo "$(VENV) is ready."
+
+demo: $(READY)
+	@$(BIN)/python examples/project_scattered_field.py
+
+test: $(READY)
+	@echo "Running the tests ..."
+	@$(BIN)/python -m pytest -q
+
+lint: $(READY)
+	@echo "Checking style, format and types ..."
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(READY)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(READY)
+	@echo "Building the documentation ..."
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "Open site/index.html"
+
+bench: $(READY)
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+lock:
+	@rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	@.lock-venv/bin/python -m pip install --quiet --upgrade pip
+	@.lock-venv/bin/python -m pip install --quiet ".[dev]"
+	@.lock-venv/bin/python -m pip freeze --exclude sdifp > requirements.lock
+	@rm -rf .lock-venv
+	@echo "Wrote requirements.lock: $$(wc -l < requirements.lock) packages."
+
+clean:
+	@rm -rf $(VENV) site out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,65 @@
+"""Checks of arrays that users hand in. Depends on nothing else in the package."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+# How far from 1 the sum of given weights may be: rounding in float32 passes, a
+# forgotten normalisation (cell volumes, counts) does not.
+_SUM_TOLERANCE = 1e-5
+
+
+def is_concrete(array: object) -> bool:
+    """Whether the numbers can be looked at: not inside `jit`, `vmap` or `grad`."""
+    return not isinstance(array, jax.core.Tracer)
+
+
+def check_floating(name: str, array: Array | np.ndarray) -> Array | np.ndarray:
+    """An array of floating-point numbers, or a `TypeError`."""
+    if not isinstance(array, jax.Array | np.ndarray):
+        array = np.asarray(array)
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(
+            f"{name} must hold floating-point numbers, got {array.dtype}; convert "
+            f"with {name}.astype(float)"
+        )
+    return array
+
+
+def check_finite(name: str, array: Array | np.ndarray) -> None:
+    """Raise if a concrete array holds NaN or infinity, naming the first place."""
+    bad = np.argwhere(~np.isfinite(np.asarray(array)))
+    if len(bad):
+        at = tuple(bad[0].tolist())
+        value = np.asarray(array)[at]
+        place = f"{name}[{', '.join(map(str, at))}]" if at else name
+        raise ValueError(
+            f"{name} must be finite, got {place} = {value} "
+            f"({len(bad)} of {np.asarray(array).size} are not finite)"
+        )
+
+
+def check_weights(weights: Array | np.ndarray, size: int) -> np.ndarray:
+    """Concrete weights as float64: positive, finite, `size` of them, with sum 1."""
+    weights = check_floating("weights", weights)
+    if weights.shape != (size,):
+        raise ValueError(
+            f"weights must have shape ({size},), one for each node, got "
+            f"{weights.shape}"
+        )
+    weights = np.asarray(weights, np.float64)
+    check_finite("weights", weights)
+    bad = np.flatnonzero(weights <= 0.0)
+    if bad.size:
+        i = int(bad[0])
+        raise ValueError(
+            f"weights must be positive, got weights[{i}] = {weights[i]} "
+            f"({bad.size} of {size} are zero or negative)"
+        )
+    total = float(weights.sum())
+    if abs(total - 1.0) > _SUM_TOLERANCE:
+        raise ValueError(
+            f"weights must sum to 1, got {total:.9g}; pass weights / weights.sum()"
+        )
+    return weights

@@ -1,0 +1,18 @@
+"""The moment projection: pure mathematics on arrays, no networks."""
+
+from ._correction import AbsoluteFloor as AbsoluteFloor
+from ._correction import Correction as Correction
+from ._correction import RelativeFloor as RelativeFloor
+from ._correction import correct as correct
+from ._correction import least_second_moment as least_second_moment
+from ._identities import coefficient_derivatives as coefficient_derivatives
+from ._identities import continuum_errors as continuum_errors
+from ._identities import floor_perturbation as floor_perturbation
+from ._moments import Moments as Moments
+from ._moments import merge_moments as merge_moments
+from ._moments import moments as moments
+from ._moments import moments_of_part as moments_of_part
+from ._project import Projection as Projection
+from ._project import project as project
+from ._project import project_euclidean as project_euclidean
+from ._status import Status as Status

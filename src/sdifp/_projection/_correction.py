@@ -1,0 +1,206 @@
+"""The closed form: scale and shift from the moments of a field and its targets."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ._moments import Moments, accumulator
+from ._status import Status
+
+Target = Float[Array | np.ndarray, "..."] | float
+
+
+@dataclasses.dataclass(frozen=True)
+class RelativeFloor:
+    """Keep the variance above `fraction` of the field's mean square.
+
+    The default fraction is the square of the unit roundoff: a standard deviation
+    below that is rounding noise, and nothing above it is changed.
+    """
+
+    fraction: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.fraction is not None and not 0.0 <= self.fraction < np.inf:
+            raise ValueError(f"fraction must not be negative, got {self.fraction}")
+
+    def value(self, second_moment: Array) -> Array:
+        """The least variance for a field of this mean square."""
+        eps = float(jnp.finfo(second_moment.dtype).eps)
+        fraction = eps * eps if self.fraction is None else self.fraction
+        return fraction * second_moment
+
+
+@dataclasses.dataclass(frozen=True)
+class AbsoluteFloor:
+    """Keep the variance above a fixed number; the paper takes 1e-8, which breaks the
+    second moment of any field whose standard deviation is below 1e-4."""
+
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.epsilon < np.inf:
+            raise ValueError(f"epsilon must not be negative, got {self.epsilon}")
+
+    def value(self, second_moment: Array) -> Array:
+        """The least variance, the same for every field."""
+        return jnp.full_like(second_moment, self.epsilon)
+
+
+class Correction(eqx.Module):
+    """The affine map `u = scale * f + shift * phi` of a field with one profile phi.
+
+    It is applied as `level * phi + scale * ((f - pivot * phi) - offset * phi)`, which
+    loses no digits where the mean of f is large beside its variation.
+    """
+
+    scale: Float[Array, "*batch"]
+    level: Float[Array, "*batch"]
+    "the multiple of the profile in the corrected field: the target mean where phi = 1"
+    pivot: Float[Array, "*batch"]
+    offset: Float[Array, "*batch"]
+    status: Int[Array, "*batch"]
+    "a `Status`"
+
+    @property
+    def shift(self) -> Float[Array, "*batch"]:
+        """`level - scale * (pivot + offset)`: beta in the paper."""
+        return self.level - self.scale * (self.pivot + self.offset)
+
+    def __call__(
+        self,
+        values: Float[Array, "*batch M"],
+        profile: Float[Array, " M"] | None = None,
+    ) -> Float[Array, "*batch M"]:
+        """Correct values of the field at any points, in the dtype of the values."""
+        dtype = values.dtype
+        values = values.astype(accumulator())
+        scale, level, pivot, offset = (
+            c[..., None] for c in (self.scale, self.level, self.pivot, self.offset)
+        )
+        if profile is None:
+            corrected = level + scale * ((values - pivot) - offset)
+        else:
+            phi = profile.astype(accumulator())
+            phi = jnp.expand_dims(phi, tuple(range(values.ndim - 1)))
+            corrected = level * phi + scale * ((values - pivot * phi) - offset * phi)
+        return corrected.astype(dtype)
+
+
+def correct(
+    moments: Moments,
+    *,
+    mean: Target | None = None,
+    second_moment: Target | None = None,
+    variance: Target | None = None,
+    floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
+    nearest: bool = True,
+) -> Correction:
+    """The correction that gives a field with these moments the target moments.
+
+    `mean` alone is a shift, `second_moment` alone a scaling, `mean` with
+    `second_moment` or `variance` the paper's affine map (theorem on the weighted
+    quadrature projection)::
+
+        u = m + a (f - Q[f]),   a = sqrt(V / Q[(f - Q[f])^2]),   V = s - m^2.
+
+    With a profile phi, put `g = f - (Q[f]/Q[phi]) phi` and `c = m / Q[phi]`; then
+    `u = c phi + a g`, and a is a root of the quadratic `Q[u^2] = s`::
+
+        a = a0 +- sqrt((s - s_least) / Q[g^2]),   a0 = -c Q[g phi] / Q[g^2],
+        s_least = c^2 (Q[phi^2] - Q[g phi]^2 / Q[g^2]).
+
+    The root nearer to f in the rule's norm has the sign of `Q[g f]`: always plus for
+    phi = 1. `nearest=False` takes the other one, which for phi = 1 is the farthest
+    point of the shell.
+
+    Nothing is raised here: look at `status`. Targets must be numbers or have the
+    shape of the moments.
+    """
+    tiny = float(np.sqrt(jnp.finfo(moments.spread.dtype).tiny))
+    eps = float(jnp.finfo(moments.spread.dtype).eps)
+    sign = 1.0 if nearest else -1.0
+    least_variance = jnp.maximum(floor.value(moments.second_moment), tiny)
+
+    if mean is None:
+        # u = a f: the floor guards the only denominator, Q[f^2], against zero.
+        assert second_moment is not None
+        raw = moments.second_moment
+        wanted = _target(second_moment, raw)
+        constant, infeasible = wanted == 0.0, wanted < 0.0
+        least_variance = jnp.maximum(floor.value(jnp.zeros_like(raw)), tiny)
+        floored, degenerate = raw < least_variance, raw <= 0.0
+        scale = sign * _safe_sqrt(wanted / jnp.maximum(raw, least_variance))
+        level = pivot = offset = jnp.zeros_like(raw)
+    else:
+        level = _target(mean, moments.spread) * (moments.weight / moments.profile)
+        pivot, offset = moments.pivot, moments.offset
+        if second_moment is None and variance is None:
+            scale = jnp.ones_like(level)
+            constant = infeasible = floored = degenerate = jnp.zeros_like(level, bool)
+            wanted = level
+        else:
+            raw = moments.spread
+            kept = jnp.maximum(raw, least_variance)
+            centre = -level * moments.overlap / kept
+            gain = level * level * (moments.overlap * moments.overlap / kept)
+            if variance is not None:
+                fixed = level * level * moments.profile_variance
+                wanted = _target(variance, raw) - fixed + gain
+                size = jnp.where(fixed > 0.0, jnp.abs(wanted - gain) + fixed, 0.0)
+            else:
+                assert second_moment is not None
+                target = _target(second_moment, raw)
+                ratio = moments.profile_square / moments.weight
+                wanted = target - level * level * ratio + gain
+                size = jnp.abs(target)
+            # A difference of rounded numbers this small is zero.
+            constant = jnp.abs(wanted) <= 4.0 * eps * size
+            infeasible = (wanted < 0.0) & ~constant
+            wanted = jnp.where(constant, 0.0, wanted)
+            floored = raw < least_variance
+            degenerate = raw <= jnp.maximum(
+                RelativeFloor().value(moments.second_moment), tiny
+            )
+            towards_raw = raw + moments.level * moments.overlap
+            branch = jnp.where(towards_raw < 0.0, -sign, sign)
+            scale = centre + branch * _safe_sqrt(wanted / kept)
+
+    finite = jnp.isfinite(moments.square) & jnp.isfinite(scale) & jnp.isfinite(level)
+    finite = finite & jnp.isfinite(moments.pivot) & jnp.isfinite(wanted)
+    status = jnp.select(
+        [~finite, infeasible, constant, degenerate, floored],
+        [
+            Status.NOT_FINITE,
+            Status.INFEASIBLE,
+            Status.CONSTANT,
+            Status.DEGENERATE,
+            Status.FLOORED,
+        ],
+        Status.REGULAR,
+    ).astype(jnp.int32)
+    return Correction(scale, level, pivot, offset, status)
+
+
+def least_second_moment(
+    moments: Moments, mean: Target
+) -> Float[Array, "..."]:
+    """The least second moment that a field `c phi + a g` of this mean can have:
+    `m^2` where phi = 1, more with a profile."""
+    level = _target(mean, moments.spread) * (moments.weight / moments.profile)
+    overlap, spread = moments.overlap, moments.spread
+    gain = jnp.where(spread > 0.0, overlap**2 / jnp.where(spread > 0.0, spread, 1), 0.0)
+    return level**2 * (moments.profile_square / moments.weight - gain)
+
+
+def _target(target: Target, like: Array) -> Array:
+    return jnp.broadcast_to(jnp.asarray(target, like.dtype), like.shape)
+
+
+def _safe_sqrt(x: Array) -> Array:
+    """The square root, zero with zero derivative where x is not positive."""
+    positive = x > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)

@@ -1,0 +1,229 @@
+"""project: moments, correction and application in one call on arrays."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._checks import check_finite, is_concrete
+from ._correction import (
+    AbsoluteFloor,
+    Correction,
+    RelativeFloor,
+    Target,
+    correct,
+    least_second_moment,
+)
+from ._moments import Moments, check_values, moments_of_part
+from ._status import Status
+
+
+class Projection(eqx.Module):
+    """Corrected values and the map that made them."""
+
+    values: Float[Array, "*batch M"]
+    correction: Correction
+
+    @property
+    def scale(self) -> Float[Array, "*batch"]:
+        """alpha: the factor on the raw values."""
+        return self.correction.scale
+
+    @property
+    def shift(self) -> Float[Array, "*batch"]:
+        """beta: what is added, times the profile."""
+        return self.correction.shift
+
+    @property
+    def status(self) -> Int[Array, "*batch"]:
+        """A `Status` for each field of the batch."""
+        return self.correction.status
+
+
+def project(
+    values: Float[Array | np.ndarray, "*batch M"],
+    weights: Float[Array | np.ndarray, " M"],
+    *,
+    mean: Target | None = None,
+    second_moment: Target | None = None,
+    variance: Target | None = None,
+    profile: Float[Array | np.ndarray, " M"] | None = None,
+    floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
+    nearest: bool = True,
+    throw: bool | None = None,
+) -> Projection:
+    """Give a field on the nodes of a rule prescribed moments, exactly on the rule.
+
+    With `Q[v] = sum_i w_i v_i`, the result for `mean = m` and `second_moment = s` is
+
+        argmin { Q[(v - f)^2] : Q[v] = m, Q[v^2] = s },
+
+    the nearest field with these moments in the rule's own norm. `mean` alone shifts,
+    `second_moment` alone scales. `variance = s - m^2` says the same as
+    `second_moment`, and keeps digits where it is small beside `m^2`.
+
+    **Arguments:**
+
+    - `values`: the raw field on the nodes, nodes on the last axis, any leading axes.
+    - `weights`: of the rule, positive, with sum 1.
+    - `mean`, `second_moment`, `variance`: one number, or one for each field of the
+        batch. (The mean is the integral over the volume of the domain.)
+    - `profile`: values on the nodes of the function that the shift multiplies; one
+        that vanishes on the boundary keeps homogeneous Dirichlet data. The result
+        then has the moments, but is not the nearest such field.
+    - `floor`: the least variance to divide by.
+    - `nearest`: take the other root of the quadratic if false; without a profile
+        that is the farthest field with these moments.
+    - `throw`: raise `ValueError` if the field is degenerate, the targets infeasible
+        or a number not finite. By default outside `jit` only, where it costs nothing;
+        `True` inside `jit` too; `False` never. The status is there in any case.
+
+    Derivatives with respect to values and targets are exact.
+
+    >>> import numpy as np, sdifp
+    >>> weights = np.array([0.5, 0.25, 0.25])
+    >>> got = sdifp.project(np.array([1.0, 2.0, 6.0]), weights, mean=0.0, variance=1.0)
+    >>> print(f"{weights @ got.values:.6f} {weights @ got.values**2:.6f}")
+    0.000000 1.000000
+    >>> sdifp.project(np.ones(3), weights, mean=1.0, second_moment=0.5)
+    Traceback (most recent call last):
+        ...
+    ValueError: second_moment = 0.5 is infeasible with mean = 1.0: no field has these \
+moments, the least second moment possible is 1.0
+    """
+    values, weights, profile = check_values(values, weights, profile)
+    targets = _check_targets(values, mean, second_moment, variance, profile)
+    out, raw = _project(values, weights, profile, targets, floor, nearest)
+    if throw is not False and is_concrete(out.status):
+        _raise_unless_held(out.status, raw, values, targets, profile is not None)
+    elif throw:
+        bad = out.status >= Status.DEGENERATE
+        message = "the targets of this projection do not hold: see its status"
+        out = eqx.error_if(out, jnp.any(bad), message)
+    return out
+
+
+@functools.partial(jax.jit, static_argnames=("floor", "nearest"))
+def _project(
+    values: Array,
+    weights: Array,
+    profile: Array | None,
+    targets: dict[str, Array],
+    floor: RelativeFloor | AbsoluteFloor,
+    nearest: bool,
+) -> tuple[Projection, Moments]:
+    raw = moments_of_part(values, weights, profile)
+    correction = correct(raw, **targets, floor=floor, nearest=nearest)
+    return Projection(correction(values, profile), correction), raw
+
+
+def _check_targets(
+    values: Array,
+    mean: Target | None,
+    second_moment: Target | None,
+    variance: Target | None,
+    profile: Array | None,
+) -> dict[str, Array]:
+    given = {"mean": mean, "second_moment": second_moment, "variance": variance}
+    targets = {k: jnp.asarray(v) for k, v in given.items() if v is not None}
+    if not targets:
+        raise ValueError("give a target: mean, second_moment, or mean and variance")
+    if "second_moment" in targets and "variance" in targets:
+        raise ValueError("give second_moment or variance, not both")
+    if "variance" in targets and mean is None:
+        raise ValueError("variance needs mean as well")
+    if profile is not None and mean is None:
+        raise ValueError("profile has no effect without mean: nothing is shifted")
+    batch = values.shape[:-1]
+    for name, target in targets.items():
+        if target.shape not in ((), batch):
+            raise ValueError(
+                f"{name} must be one number or have the batch shape {batch} of values, "
+                f"got shape {target.shape}"
+            )
+        if not jnp.issubdtype(target.dtype, jnp.number) or jnp.iscomplexobj(target):
+            raise TypeError(f"{name} must be a real number, got {target.dtype}")
+        if is_concrete(target):
+            check_finite(name, target)
+    if values.shape[-1] == 1 and len(targets) == 2:
+        raise ValueError(
+            "values on one node have no variance, so mean and second moment cannot "
+            "both be prescribed there; use a rule with two nodes or more"
+        )
+    return targets
+
+
+def _raise_unless_held(
+    status: Array,
+    raw: Moments,
+    values: Array,
+    targets: dict[str, Array],
+    with_profile: bool,
+) -> None:
+    """Say for the first field of the batch what is wrong with it."""
+    worst = np.asarray(status)
+    bad = np.argwhere(worst >= Status.DEGENERATE)
+    if not len(bad):
+        return
+    at = tuple(bad[0].tolist())
+    where = f" (field {at} of the batch)" if at else ""
+
+    def of(name: str) -> float:
+        return float(np.broadcast_to(np.asarray(targets[name]), worst.shape)[at])
+
+    second = "variance" if "variance" in targets else "second_moment"
+    if worst[at] == Status.NOT_FINITE:
+        check_finite("values", values)
+        raise ValueError(
+            f"values are too large or too small{where}: a sum of their squares or the "
+            f"scale overflows {values.dtype}; rescale the field"
+        )
+    if worst[at] == Status.DEGENERATE:
+        shape = "a multiple of the profile" if with_profile else "constant"
+        if "mean" not in targets:
+            shape = "zero"
+        raise ValueError(
+            f"values are {shape} on the nodes{where}, so no scale gives them "
+            f"{second} = {of(second)}"
+        )
+    if "mean" not in targets:
+        raise ValueError(
+            f"second_moment must not be negative, got {of('second_moment')}{where}"
+        )
+    kind = "field of this form" if with_profile else "field"
+    least = float(np.asarray(least_second_moment(raw, targets["mean"]))[at])
+    if second == "variance":
+        least = max(least - of("mean") ** 2, 0.0)
+    raise ValueError(
+        f"{second} = {of(second)} is infeasible with mean = {of('mean')}{where}: no "
+        f"{kind} has these moments, the least {second.replace('_', ' ')} possible is "
+        f"{least}"
+    )
+
+
+def project_euclidean(
+    values: Float[Array | np.ndarray, "*batch M"],
+    weights: Float[Array | np.ndarray, " M"],
+    *,
+    mean: Target,
+) -> Float[Array, "*batch M"]:
+    """The nearest values with this mean in the *unweighted* norm, for comparison.
+
+    `f + w (m - Q[f]) / sum w^2`: it puts the correction on the nodes of large weight,
+    so it is not a shift of the field unless all weights are equal (paper, table on
+    weighted against Euclidean corrections).
+
+    >>> import numpy as np, sdifp
+    >>> weights = np.array([0.5, 0.25, 0.25])
+    >>> sdifp.project_euclidean(np.zeros(3), weights, mean=3.0).tolist()
+    [4.0, 2.0, 2.0]
+    """
+    values, weights, _ = check_values(values, weights, None)
+    targets = _check_targets(values, mean, None, None, None)
+    gap = targets["mean"] - moments_of_part(values, weights).mean
+    direction = weights / jnp.sum(weights * weights)
+    shape = tuple(range(values.ndim - 1))
+    return values + gap[..., None] * jnp.expand_dims(direction, shape)

@@ -1,0 +1,25 @@
+"""What can become of targets on a field (paper, corollary on moment feasibility)."""
+
+import enum
+
+
+class Status(enum.IntEnum):
+    """The outcome of a correction, from best to worst.
+
+    - `REGULAR`: both targets hold on the rule.
+    - `CONSTANT`: the targets leave no freedom (target variance 0): the corrected
+        field is the target mean (times the profile). Both targets hold.
+    - `FLOORED`: the variance floor acted: the mean holds, the second moment does not.
+    - `DEGENERATE`: the raw field has no variance on the rule (it is constant, or a
+        multiple of the profile) and the targets ask for some: the mean holds alone.
+    - `INFEASIBLE`: no field has these moments, or none of the form asked for. The
+        mean holds, with the least second moment that is possible.
+    - `NOT_FINITE`: a value, a target or a sum is NaN or infinite. Nothing holds.
+    """
+
+    REGULAR = 0
+    CONSTANT = 1
+    FLOORED = 2
+    DEGENERATE = 3
+    INFEASIBLE = 4
+    NOT_FINITE = 5

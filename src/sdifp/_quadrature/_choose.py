@@ -1,0 +1,181 @@
+"""rule_for: which rule to use, and why."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats.qmc
+from jaxtyping import Array, Float
+
+from .._domain import Box
+from ._lattice import lattice
+from ._monte_carlo import monte_carlo
+from ._rule import QuadratureRule, check_size
+from ._sobol import sobol
+from ._tensor import AxisRule, GaussLegendre, Midpoint, Trapezoid, tensor
+
+_TENSOR_DIMENSIONS = 3
+_LATTICE_DIMENSIONS = 16
+
+# Where the search for a tolerance begins and gives up, and how many independent
+# randomisations judge a randomised rule.
+_SMALLEST, _LARGEST = 2**4, 2**20
+_REPLICATES = 8
+
+
+def rule_for(
+    box: Box,
+    budget: int | None = None,
+    *,
+    tolerance: float | None = None,
+    integrand: Callable[[Array], Array] | None = None,
+    neumann: bool | Sequence[bool] = False,
+    key: Array | None = None,
+    explain: bool = False,
+) -> QuadratureRule:
+    """The rule that suits a box: tensor products up to three dimensions (trapezoid on
+    periodic axes, midpoint on Neumann axes, Gauss-Legendre on the others), then a
+    lattice, then Sobol points, then Monte Carlo.
+
+    **Arguments:**
+
+    - `budget`: the largest number of nodes. Give this or `tolerance`.
+    - `tolerance`: the error allowed in the mean and in the mean square of
+        `integrand`, relative to its root mean square and mean square. It is
+        *measured*, by doubling the nodes or from independent randomisations, so it
+        holds for that function and not for every other.
+    - `integrand`: a function of one point; by default a smooth field of unit size
+        that depends on all axes alike.
+    - `neumann`: the axes on which the field is even across both walls.
+    - `key`: needed in more than three dimensions, where rules are randomised.
+    - `explain`: print what was chosen and why.
+
+    >>> import sdifp
+    >>> box = sdifp.Box([0.0], [2.0], periodic=True)
+    >>> rule = sdifp.rule_for(box, 128, explain=True)
+    trapezoid, 128 nodes: 1 dimension, so a tensor product, spectral for smooth fields
+    >>> sdifp.rule_for(box, tolerance=1e-10).size
+    16
+    """
+    if (budget is None) == (tolerance is None):
+        raise ValueError(
+            f"give either budget or tolerance, got budget = {budget} and tolerance = "
+            f"{tolerance}"
+        )
+    even = np.asarray(neumann)
+    if even.dtype != np.bool_ or even.shape not in ((), (box.dimension,)):
+        raise ValueError(
+            f"neumann must be one bool, or one bool for each of the {box.dimension} "
+            f"axes, got {neumann!r}"
+        )
+    even = np.broadcast_to(even, (box.dimension,)) & ~box.periodic
+    if box.dimension > _TENSOR_DIMENSIONS and key is None:
+        raise ValueError(
+            f"key must be given in {box.dimension} dimensions, where the rule is "
+            f"randomised, for example key=jax.random.key(0)"
+        )
+    if budget is not None:
+        rule, reason = _build(box, even, check_size("budget", budget), key)
+    else:
+        assert tolerance is not None
+        if not tolerance > 0.0:
+            raise ValueError(f"tolerance must be positive, got {tolerance}")
+        function = integrand or functools.partial(_reference, box, even)
+        rule, reason = _search(box, even, tolerance, function, key)
+    if explain:
+        print(f"{rule.name}, {rule.size} nodes: {reason}")
+    return rule
+
+
+def _build(
+    box: Box, even: np.ndarray, budget: int, key: Array | None
+) -> tuple[QuadratureRule, str]:
+    d = box.dimension
+    if d <= _TENSOR_DIMENSIONS:
+        n = int(budget ** (1.0 / d) + 1e-9)
+        families: list[type[AxisRule]] = [
+            Trapezoid if box.periodic[k] else Midpoint if even[k] else GaussLegendre
+            for k in range(d)
+        ]
+        rule = tensor(box, [family(n) for family in families])
+        plural = "dimension" if d == 1 else "dimensions"
+        return rule, f"{d} {plural}, so a tensor product, spectral for smooth fields"
+    assert key is not None
+    size = 1 << (budget.bit_length() - 1)
+    if d <= min(_LATTICE_DIMENSIONS, size // 4):
+        return lattice(box, size, key=key), (
+            f"{d} dimensions, so a shifted rank-1 lattice, of second order for smooth "
+            f"fields"
+        )
+    if d <= scipy.stats.qmc.Sobol.MAXDIM:
+        return sobol(box, size, key=key), f"{d} dimensions, so scrambled Sobol points"
+    return monte_carlo(box, budget, key=key), (
+        f"{d} dimensions, more than any low-discrepancy sequence here has"
+    )
+
+
+def _search(
+    box: Box,
+    even: np.ndarray,
+    tolerance: float,
+    function: Callable[[Array], Array],
+    key: Array | None,
+) -> tuple[QuadratureRule, str]:
+    def two_moments(x: Array) -> Array:
+        value = function(x)
+        if value.shape != ():
+            raise ValueError(
+                f"integrand must return one number, got shape {value.shape}"
+            )
+        return jnp.stack([value, value * value])
+
+    moments = eqx.filter_jit(lambda rule: rule.mean(two_moments))
+
+    def error(one: Float[np.ndarray, "... 2"], other: Float[np.ndarray, " 2"]) -> float:
+        # Root mean square over replicates, relative to the field's own size.
+        size = np.array([np.sqrt(other[1]), other[1]])
+        return float(np.max(np.sqrt(np.mean(((one - other) / size) ** 2, axis=0))))
+
+    d, found, nodes = box.dimension, np.inf, _SMALLEST
+    growth = 2**d if d <= _TENSOR_DIMENSIONS else 2
+    rule, reason = _build(box, even, nodes, key)
+    while nodes <= _LARGEST:
+        finer, finer_reason = _build(box, even, growth * nodes, key)
+        if d <= _TENSOR_DIMENSIONS:
+            found = error(np.asarray(moments(rule))[None], np.asarray(moments(finer)))
+            how = "doubling the nodes of each axis"
+        else:
+            assert key is not None
+            rules = rule.replicates(jax.random.fold_in(key, 1), _REPLICATES)
+            means = np.stack([np.asarray(moments(r)) for r in rules])
+            # The mean of the replicates stands in for the limit.
+            correction = np.sqrt(_REPLICATES / (_REPLICATES - 1))
+            found = correction * error(means, means.mean(axis=0))
+            how = f"{_REPLICATES} independent randomisations"
+        if not np.isfinite(found):
+            raise ValueError(
+                f"integrand must be finite and not zero everywhere, and its moments "
+                f"on {rule!r} are not"
+            )
+        if found <= tolerance:
+            return rule, f"{reason}; error {found:.1e} by {how}"
+        nodes *= growth
+        rule, reason = finer, finer_reason
+    raise ValueError(
+        f"tolerance = {tolerance:g} was not reached with {_LARGEST:,} nodes: the error "
+        f"of {rule!r} by {how} is {found:.1e}"
+    )
+
+
+def _reference(box: Box, even: np.ndarray, x: Float[Array, " d"]) -> Array:
+    """`exp(sum_k c_k(x_k) / sqrt(d))`, with c_k a wave that suits the axis."""
+    unit = (x - jnp.asarray(box.lower)) / jnp.asarray(box.width)
+    wave = jnp.where(
+        box.periodic,
+        jnp.cos(2 * jnp.pi * unit),
+        jnp.where(even, jnp.cos(jnp.pi * unit), 2.0 * unit - 1.0),
+    )
+    return jnp.exp(jnp.sum(wave) / np.sqrt(box.dimension))

@@ -1,0 +1,132 @@
+"""Rank-1 lattices with a random shift: the best rule in four to ten dimensions."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, UInt32
+
+from .._domain import Box
+from ._rule import QuadratureRule, check_power_of_two, seed_from
+
+# Beyond this many axes a searched generator gains nothing over a random one.
+_SEARCHED_AXES = 256
+
+
+class LatticeRule(QuadratureRule):
+    """Node i is `frac(i z / M + shift)`, folded by the tent map `1 - |2 x - 1|` on
+    axes that are not periodic, which restores second order there."""
+
+    domain: Box = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    generator: UInt32[Array | np.ndarray, " d"]
+    shift: Float[Array, " d"]
+    name: str = eqx.field(static=True, default="lattice")
+
+    def block(
+        self, start: int | Array, length: int
+    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
+        index = jnp.asarray(start, jnp.uint32) + jnp.arange(length, dtype=jnp.uint32)
+        # The product wraps modulo 2**32, a multiple of the size: still exact.
+        step = index[:, None] * jnp.asarray(self.generator)[None, :]
+        step = step & jnp.uint32(self.size - 1)
+        unit = (step.astype(self.shift.dtype) / self.size + self.shift[None, :]) % 1.0
+        tent = 1.0 - jnp.abs(2.0 * unit - 1.0)
+        unit = jnp.where(self.domain.periodic[None, :], unit, tent)
+        return self.domain.from_unit(unit), jnp.full(length, 1.0 / self.size)
+
+    def redraw(self, key: Array) -> QuadratureRule:
+        shift = jax.random.uniform(key, (self.dimension,))
+        return LatticeRule(self.domain, self.size, self.generator, shift)
+
+
+def lattice(
+    box: Box,
+    size: int,
+    *,
+    key: Array,
+    generator: np.ndarray | None = None,
+) -> QuadratureRule:
+    """A rank-1 lattice of `size = 2**m` nodes with a random shift.
+
+    **Arguments:**
+
+    - `generator`: odd integers, one an axis; if left out they are searched component
+        by component (Korobov space of smoothness 2, all axes alike), in at most
+        size/4 dimensions.
+
+    >>> import jax, sdifp
+    >>> sdifp.lattice(sdifp.Box.cube(8, periodic=True), 1024, key=jax.random.key(0))
+    lattice(1024 nodes, 8 dimensions)
+    """
+    size = check_power_of_two("lattice", size)
+    search_key, shift_key = jax.random.split(key)
+    if generator is None:
+        generator = search_generator(size, box.dimension, seed_from(search_key))
+    generator = np.asarray(generator)
+    if generator.shape != (box.dimension,) or np.any(generator % 2 != 1):
+        raise ValueError(
+            f"generator must hold one odd integer for each of the {box.dimension} "
+            f"axes, got {generator.tolist() if generator.size < 20 else generator}"
+        )
+    shift = jax.random.uniform(shift_key, (box.dimension,))
+    return LatticeRule(box, size, (generator % size).astype(np.uint32), shift)
+
+
+def search_generator(
+    size: int, dimension: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Component-by-component search for the generator, by fast Fourier transform.
+
+    Minimises the worst-case error `-1 + (1/M) sum_k prod_j (1 + omega(k z_j/M) / d)`
+    with `omega(x) = 2 pi^2 (x^2 - x + 1/6)` over one `z_j` after the other (Nuyens
+    and Cools, 2006). Modulo 2**m every odd number is plus or minus a power of 5, and
+    omega is even, so each sum over k of one 2-adic order is a cyclic correlation.
+    """
+    if dimension > max(1, size // 4):
+        raise ValueError(
+            f"a lattice of {size} nodes has only {max(1, size // 4)} different "
+            f"generators, too few for {dimension} dimensions; use a larger size, "
+            f"sobol or monte_carlo"
+        )
+    if size <= 4:
+        return np.ones(dimension, np.int64)
+    m = size.bit_length() - 1
+    candidates = _powers_of_five(size)
+    tables = []
+    for order in range(m - 2):
+        modulus = size >> order
+        powers = _powers_of_five(modulus)
+        nodes = np.stack([powers, modulus - powers]) << order
+        tables.append((nodes, np.fft.rfft(_omega(powers / modulus))))
+
+    k = np.arange(size)
+    product = np.ones(size)
+    free = np.ones(len(candidates), bool)
+    generator = np.empty(dimension, np.int64)
+    for j in range(min(dimension, _SEARCHED_AXES)):
+        error = np.zeros(len(candidates))
+        for nodes, kernel in tables:
+            folded = product[nodes].sum(axis=0)
+            part = np.fft.irfft(np.conj(np.fft.rfft(folded)) * kernel, len(folded))
+            error += np.tile(part, len(error) // len(part))
+        best = int(np.argmin(np.where(free, error, np.inf)))
+        free[best] = False
+        generator[j] = candidates[best]
+        product *= 1.0 + _omega((k * generator[j]) % size / size) / dimension
+    rest = dimension - _SEARCHED_AXES
+    if rest > 0:
+        left = rng.permutation(candidates[free])[:rest]
+        generator[_SEARCHED_AXES:] = left
+    return generator
+
+
+def _powers_of_five(modulus: int) -> np.ndarray:
+    powers = np.ones(max(1, modulus // 4), np.int64)
+    for i in range(1, len(powers)):
+        powers[i] = powers[i - 1] * 5 % modulus
+    return powers
+
+
+def _omega(x: np.ndarray) -> np.ndarray:
+    return 2.0 * np.pi**2 * (x * x - x + 1.0 / 6.0)

@@ -1,0 +1,42 @@
+"""Independent uniform nodes, for comparison and for very high dimension."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._domain import Box
+from ._rule import QuadratureRule, check_size
+
+
+class MonteCarloRule(QuadratureRule):
+    """Node i depends on the key and on i alone, so blocks of any length agree."""
+
+    domain: Box = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    key: Array
+    name: str = eqx.field(static=True, default="monte_carlo")
+
+    def block(
+        self, start: int | Array, length: int
+    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
+        def node(i: Array) -> Array:
+            return jax.random.uniform(
+                jax.random.fold_in(self.key, i), (self.dimension,)
+            )
+
+        unit = jax.vmap(node)(start + jnp.arange(length))
+        return self.domain.from_unit(unit), jnp.full(length, 1.0 / self.size)
+
+    def redraw(self, key: Array) -> QuadratureRule:
+        return MonteCarloRule(self.domain, self.size, key)
+
+
+def monte_carlo(box: Box, size: int, *, key: Array) -> QuadratureRule:
+    """`size` independent uniform nodes with equal weights; error `O(size^-1/2)`.
+
+    >>> import jax, sdifp
+    >>> sdifp.monte_carlo(sdifp.Box.cube(100_000), 1000, key=jax.random.key(0))
+    monte_carlo(1000 nodes, 100000 dimensions)
+    """
+    return MonteCarloRule(box, check_size("size", size), key)

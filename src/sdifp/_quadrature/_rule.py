@@ -1,0 +1,185 @@
+"""What every quadrature rule is and can do. Depends on Box alone."""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._domain import Box
+
+# Numbers (nodes times dimension) that one block of nodes may hold unless the caller
+# says otherwise: 32 MiB in float64, large enough to keep the cores busy.
+_BLOCK_NUMBERS = 2**22
+
+# `rule.nodes` is for looking at and for small rules; streaming never needs it.
+_STORED_BYTES = 2**32
+
+
+class QuadratureRule(eqx.Module):
+    """Nodes `x_i` on a box and weights `w_i > 0` with `sum w_i = 1`.
+
+    `Q[g] = sum_i w_i g(x_i)` approximates the *mean* of g over the box; the integral
+    is the volume times that. Nodes are made block by block from a few numbers, so a
+    rule costs almost no memory whatever its size and dimension.
+    """
+
+    domain: eqx.AbstractVar[Box]
+    name: eqx.AbstractVar[str]
+    size: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def block(
+        self, start: int | Array, length: int
+    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
+        """Nodes and weights `start` to `start + length`; `start` may be traced."""
+
+    def redraw(self, key: Array) -> "QuadratureRule":
+        """The same rule with fresh randomisation; callable inside `jit`."""
+        del key
+        raise ValueError(
+            f"the rule {self.name} is not randomised, so it cannot be redrawn; "
+            f"sobol, lattice, halton, monte_carlo, importance and a trapezoid rule "
+            f"on a fully periodic box can"
+        )
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates of a node, d."""
+        return self.domain.dimension
+
+    @property
+    def nodes(self) -> Float[Array | np.ndarray, "M d"]:
+        """All nodes at once, where they fit in memory."""
+        bytes_needed = 8 * self.size * self.dimension
+        if bytes_needed > _STORED_BYTES:
+            raise ValueError(
+                f"the nodes of {self!r} would take {bytes_needed / 2**30:.3g} GiB; "
+                f"use rule.mean, rule.integrate or rule.block, which stream them"
+            )
+        return self.block(0, self.size)[0]
+
+    @property
+    def weights(self) -> Float[Array | np.ndarray, " M"]:
+        """All weights, in float64 with sum 1 to one unit in the last place."""
+        return equal_weights(self.size)
+
+    @property
+    def chunk(self) -> int:
+        """How many nodes are made at a time unless the caller says otherwise."""
+        return max(1, min(self.size, _BLOCK_NUMBERS // self.dimension))
+
+    def mean(
+        self, function: Callable[[Array], Array], *, chunk: int | None = None
+    ) -> Array:
+        """`Q[g]` of a function of one point, the average over the box on this rule.
+
+        **Arguments:**
+
+        - `function`: maps one point, shape (d,), to an array of any fixed shape.
+        - `chunk`: how many nodes are evaluated at a time; memory is proportional to
+            it and does not grow with the size of the rule, backward pass included.
+
+        >>> import sdifp
+        >>> rule = sdifp.gauss_legendre(sdifp.Box([0.0], [1.0]), 3)
+        >>> print(f"{rule.mean(lambda x: x[0] ** 5):.6f}")
+        0.166667
+        """
+        chunk = self.chunk if chunk is None else min(chunk, self.size)
+        if chunk < 1:
+            raise ValueError(f"chunk must be at least 1, got {chunk}")
+
+        def part(start: int | Array, length: int) -> tuple[Array, Array]:
+            nodes, weights = self.block(start, length)
+            values = jax.vmap(function)(nodes)
+            if not jnp.issubdtype(values.dtype, jnp.floating):
+                raise TypeError(
+                    f"function must return floating-point numbers, got {values.dtype}"
+                )
+            column = jnp.expand_dims(weights, tuple(range(1, values.ndim)))
+            return jnp.sum(column * values, axis=0), jnp.sum(weights)
+
+        part = jax.checkpoint(part, static_argnums=1)
+        total, weight = part(0, chunk)
+        zero = jnp.zeros_like(total)
+
+        def body(
+            carry: tuple[Array, Array, Array], start: Array
+        ) -> tuple[tuple[Array, Array, Array], None]:
+            total, low, weight = carry
+            more, more_weight = part(start, chunk)
+            total, error = two_sum(total, more)
+            return (total, low + error, weight + more_weight), None
+
+        full, rest = divmod(self.size, chunk)
+        starts = jnp.arange(1, full) * chunk
+        (total, low, weight), _ = jax.lax.scan(body, (total, zero, weight), starts)
+        if rest:
+            more, more_weight = part(full * chunk, rest)
+            total, error = two_sum(total, more)
+            low, weight = low + error, weight + more_weight
+        return (total + low) / weight
+
+    def integrate(
+        self, function: Callable[[Array], Array], *, chunk: int | None = None
+    ) -> Array:
+        """The integral over the box on this rule: the volume times `mean`.
+
+        >>> import sdifp
+        >>> rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 8)
+        >>> print(f"{rule.integrate(lambda x: 1.0 + x[0] - x[0]):.1f}")
+        2.0
+        """
+        return self.domain.volume * self.mean(function, chunk=chunk)
+
+    def replicates(self, key: Array, n: int) -> "list[QuadratureRule]":
+        """`n` rules whose randomisations are independent, for error estimates."""
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+        return [self.redraw(k) for k in jax.random.split(key, n)]
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.size} nodes, {self.dimension} dimensions)"
+
+
+def equal_weights(size: int) -> np.ndarray:
+    """M equal weights."""
+    return np.full(size, 1.0 / size)
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """Knuth's error-free sum: `a + b` rounded, and what the rounding lost."""
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)
+
+
+def check_size(name: str, size: int) -> int:
+    """A node count that indices of 32 bits can address."""
+    if not isinstance(size, int | np.integer) or isinstance(size, bool):
+        raise TypeError(f"{name} must be an integer, got {size!r}")
+    if not 1 <= size < 2**31:
+        raise ValueError(f"{name} must be between 1 and 2**31 - 1, got {size}")
+    return int(size)
+
+
+def check_power_of_two(family: str, size: int) -> int:
+    """A node count 2**m, on which digital nets and lattices are balanced."""
+    size = check_size("size", size)
+    if size & (size - 1):
+        below = 1 << (size.bit_length() - 1)
+        raise ValueError(
+            f"the size of a {family} rule must be a power of two, got {size}; "
+            f"take {below} or {2 * below}"
+        )
+    return size
+
+
+def seed_from(key: Array) -> np.random.Generator:
+    """A NumPy generator that depends on a JAX key and on nothing else."""
+    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        key = jax.random.wrap_key_data(key)
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())

@@ -1,0 +1,182 @@
+"""Tensor products of one-dimensional rules: spectral accuracy in few dimensions."""
+
+import abc
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._domain import Box
+from ._rule import QuadratureRule, check_size
+
+# One float64 a node must fit in 1 GiB: beyond that no user of a tensor grid gets an
+# answer in reasonable time, and a mistyped size should say so at once.
+_MOST_NODES = 2**27
+
+
+@dataclasses.dataclass(frozen=True)
+class AxisRule(abc.ABC):
+    """A rule with `n` nodes on one axis of a tensor product."""
+
+    n: int
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_size("n", self.n)
+
+    @abc.abstractmethod
+    def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
+        """Nodes in [0, 1] and weights with sum 1, in float64."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trapezoid(AxisRule):
+    """Equispaced, the first node on the wall; exact for trigonometric polynomials of
+    degree below `n`. For periodic axes."""
+
+    name = "trapezoid"
+
+    def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(self.n) / self.n, np.full(self.n, 1.0 / self.n)
+
+
+@dataclasses.dataclass(frozen=True)
+class Midpoint(AxisRule):
+    """Equispaced, at the middle of `n` cells; exact for cosines of half-integer
+    frequency below `2 n`, so spectral for fields that are even across both walls
+    (homogeneous Neumann data)."""
+
+    name = "midpoint"
+
+    def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
+        return (np.arange(self.n) + 0.5) / self.n, np.full(self.n, 1.0 / self.n)
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussLegendre(AxisRule):
+    """Exact for polynomials of degree up to `2 n - 1`. For smooth fields without
+    symmetry at the walls."""
+
+    name = "gauss_legendre"
+
+    def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
+        nodes, weights = np.polynomial.legendre.leggauss(self.n)
+        return 0.5 * (nodes + 1.0), weights / math.fsum(weights)
+
+
+class TensorRule(QuadratureRule):
+    """The tensor product of one `AxisRule` for each axis of a box."""
+
+    domain: Box = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+    axes: tuple[AxisRule, ...] = eqx.field(static=True)
+    shift: Float[Array, " d"] | None = None
+
+    @property
+    def size(self) -> int:
+        return math.prod(axis.n for axis in self.axes)
+
+    def block(
+        self, start: int | Array, length: int
+    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
+        shape = tuple(axis.n for axis in self.axes)
+        index = jnp.unravel_index(start + jnp.arange(length), shape)
+        columns, weights = [], jnp.ones(length)
+        for k, (i, axis) in enumerate(zip(index, self.axes, strict=True)):
+            nodes, axis_weights = axis.on_unit_interval()
+            column = jnp.asarray(nodes)[i]
+            if self.shift is not None:
+                column = (column + self.shift[k]) % 1.0
+            columns.append(column)
+            weights = weights * jnp.asarray(axis_weights)[i]
+        return self.domain.from_unit(jnp.stack(columns, axis=-1)), weights
+
+    @property
+    def weights(self) -> Float[Array | np.ndarray, " M"]:
+        columns = [axis.on_unit_interval()[1] for axis in self.axes]
+        return functools.reduce(np.multiply.outer, columns).ravel()
+
+    def redraw(self, key: Array) -> QuadratureRule:
+        if not all(isinstance(axis, Trapezoid) for axis in self.axes):
+            return super().redraw(key)
+        shift = jax.random.uniform(key, (self.dimension,))
+        return TensorRule(self.domain, self.name, self.axes, shift)
+
+
+def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
+    """The tensor product of a one-dimensional rule for each axis.
+
+    >>> import sdifp
+    >>> box = sdifp.Box([0.0, 0.0], [1.0, 1.0], periodic=[True, False])
+    >>> sdifp.tensor(box, [sdifp.Trapezoid(16), sdifp.GaussLegendre(4)])
+    tensor(64 nodes, 2 dimensions)
+    """
+    axes = tuple(axes)
+    if len(axes) != box.dimension:
+        raise ValueError(
+            f"a tensor rule needs one rule for each of the {box.dimension} axes of "
+            f"the box, got {len(axes)}"
+        )
+    for k, axis in enumerate(axes):
+        if isinstance(axis, Trapezoid) and not box.periodic[k]:
+            raise ValueError(
+                f"the trapezoid rule is for periodic axes, and axis {k} of the box is "
+                f"not periodic; use midpoint or gauss_legendre there"
+            )
+    digits = math.fsum(math.log10(axis.n) for axis in axes)
+    if digits > math.log10(_MOST_NODES):
+        exact = math.prod(axis.n for axis in axes) if digits < 15 else None
+        size = f"{exact:,}" if exact else f"about 10^{digits:.0f}"
+        raise ValueError(
+            f"this tensor rule in {box.dimension} dimensions would have {size} nodes, "
+            f"more than {_MOST_NODES:,}; use lattice, sobol or rule_for, whose size "
+            f"does not grow with the dimension"
+        )
+    names = {axis.name for axis in axes}
+    return TensorRule(box, names.pop() if len(names) == 1 else "tensor", axes)
+
+
+def trapezoid(box: Box, n: int | Sequence[int]) -> QuadratureRule:
+    """The trapezoid rule on a periodic box, `n` nodes an axis (or one n each).
+
+    Redrawing it shifts the whole grid modulo the box.
+
+    >>> import sdifp
+    >>> sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 64).size
+    64
+    """
+    return tensor(box, _same(box, Trapezoid, n))
+
+
+def midpoint(box: Box, n: int | Sequence[int]) -> QuadratureRule:
+    """The midpoint rule, `n` nodes an axis (or one n each).
+
+    >>> import sdifp
+    >>> sdifp.midpoint(sdifp.Box([0.0], [1.0]), 4).nodes.ravel().tolist()
+    [0.125, 0.375, 0.625, 0.875]
+    """
+    return tensor(box, _same(box, Midpoint, n))
+
+
+def gauss_legendre(box: Box, n: int | Sequence[int]) -> QuadratureRule:
+    """The Gauss-Legendre rule, `n` nodes an axis (or one n each).
+
+    >>> import sdifp
+    >>> sdifp.gauss_legendre(sdifp.Box.cube(2), 5).size
+    25
+    """
+    return tensor(box, _same(box, GaussLegendre, n))
+
+
+def _same(
+    box: Box, family: type[AxisRule], n: int | Sequence[int]
+) -> tuple[AxisRule, ...]:
+    counts = [n] * box.dimension if isinstance(n, int | np.integer) else list(n)
+    return tuple(family(count) for count in counts)

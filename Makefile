@@ -16,7 +16,7 @@ help:
 	@echo "make lock    choose the newest versions and write requirements.lock"
 	@echo "make clean   remove .venv and everything that was built"
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "sdifp needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; exit 1; }
 	@echo "Setting up $(VENV) from requirements.lock (about a minute) ..."

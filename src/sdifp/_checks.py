@@ -15,7 +15,7 @@ def is_concrete(array: object) -> bool:
     return not isinstance(array, jax.core.Tracer)
 
 
-def check_floating(name: str, array: Array | np.ndarray) -> Array | np.ndarray:
+def check_floating(name: str, array: object) -> Array | np.ndarray:
     """An array of floating-point numbers, or a `TypeError`."""
     if not isinstance(array, jax.Array | np.ndarray):
         array = np.asarray(array)
@@ -45,8 +45,7 @@ def check_weights(weights: Array | np.ndarray, size: int) -> np.ndarray:
     weights = check_floating("weights", weights)
     if weights.shape != (size,):
         raise ValueError(
-            f"weights must have shape ({size},), one for each node, got "
-            f"{weights.shape}"
+            f"weights must have shape ({size},), one for each node, got {weights.shape}"
         )
     weights = np.asarray(weights, np.float64)
     check_finite("weights", weights)

@@ -47,13 +47,15 @@ class Box:
                 f"lower must be below upper on every axis, got lower[{k}] = "
                 f"{self.lower[k]} and upper[{k}] = {self.upper[k]}"
             )
-        flags = np.asarray(periodic)
+        flags = np.array(periodic)
         if flags.dtype != np.bool_ or flags.shape not in ((), self.lower.shape):
             raise ValueError(
                 f"periodic must be one bool, or one bool for each of the "
                 f"{self.lower.size} axes, got {periodic!r}"
             )
         self.periodic = np.broadcast_to(flags, self.lower.shape)
+        if not np.all(np.isfinite(self.width)):
+            raise ValueError(f"upper - lower must be finite, got {self.width.tolist()}")
         for array in (self.lower, self.upper):
             array.flags.writeable = False
 
@@ -81,7 +83,8 @@ class Box:
     @property
     def width(self) -> np.ndarray:
         """The length of each axis."""
-        return self.upper - self.lower
+        with np.errstate(over="ignore"):
+            return self.upper - self.lower
 
     @functools.cached_property
     def log_volume(self) -> float:
@@ -91,8 +94,16 @@ class Box:
     @functools.cached_property
     def volume(self) -> float:
         """The volume. Raises `OverflowError` where float64 cannot hold it."""
-        with np.errstate(over="ignore", under="ignore"):
-            volume = float(np.prod(self.width))
+        # Mantissas and exponents apart, so that no order of the axes overflows.
+        mantissas, exponents = np.frexp(self.width)
+        mantissa, exponent = 1.0, int(exponents.sum())
+        for factor in mantissas.tolist():
+            mantissa, step = math.frexp(mantissa * factor)
+            exponent += step
+        try:
+            volume = math.ldexp(mantissa, exponent)
+        except OverflowError:
+            volume = math.inf
         if not (0.0 < volume < math.inf):
             raise OverflowError(
                 f"the volume of this {self.dimension}-dimensional box is "
@@ -155,7 +166,8 @@ class Box:
 
 
 def _bounds(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
-    array = np.array(values, dtype=np.float64)
+    # Adding zero makes -0.0 and 0.0 the same bound.
+    array = np.array(values, dtype=np.float64) + 0.0
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
             f"{name} must be a list of numbers, one an axis, got {values!r}"

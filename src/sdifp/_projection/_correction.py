@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from ._moments import Moments, accumulator
 from ._status import Status
 
-Target = Float[Array | np.ndarray, "..."] | float
+Target = Float[Array | np.ndarray, "..."] | float | np.floating
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,9 +185,7 @@ def correct(
     return Correction(scale, level, pivot, offset, status)
 
 
-def least_second_moment(
-    moments: Moments, mean: Target
-) -> Float[Array, "..."]:
+def least_second_moment(moments: Moments, mean: Target) -> Float[Array, "..."]:
     """The least second moment that a field `c phi + a g` of this mean can have:
     `m^2` where phi = 1, more with a profile."""
     level = _target(mean, moments.spread) * (moments.weight / moments.profile)

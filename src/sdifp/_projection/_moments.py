@@ -7,6 +7,7 @@ two-pass algorithm. Depends on nothing but arrays.
 """
 
 import functools
+import math
 
 import equinox as eqx
 import jax
@@ -15,6 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_finite, check_floating, check_weights, is_concrete
+
+# Nodes that are summed at a time: few enough for both passes to find them in the
+# cache and for the extra memory to be small, enough to make the merging free.
+_CHUNK = 2**16
 
 
 class Moments(eqx.Module):
@@ -26,11 +31,11 @@ class Moments(eqx.Module):
     """
 
     pivot: Float[Array, "*batch"]
-    weight: Float[Array, ""]
+    weight: Float[Array, "..."]
     "`sum w`"
-    profile: Float[Array, ""]
+    profile: Float[Array, "..."]
     "`sum w phi`"
-    profile_square: Float[Array, ""]
+    profile_square: Float[Array, "..."]
     "`sum w phi^2`"
     residual: Float[Array, "*batch"]
     "`sum w g`"
@@ -71,11 +76,10 @@ class Moments(eqx.Module):
 
     @property
     def variance(self) -> Float[Array, "*batch"]:
-        """`Q[(f - Q[f])^2]`."""
+        """`Q[(f - Q[f])^2]`: accurate to rounding where phi = 1, to the rounding of
+        the second moment with a profile."""
         varied = self.profile_variance
-        return (
-            self.spread + 2.0 * self.level * self.overlap + self.level**2 * varied
-        )
+        return self.spread + 2.0 * self.level * self.overlap + self.level**2 * varied
 
     @property
     def second_moment(self) -> Float[Array, "*batch"]:
@@ -83,7 +87,7 @@ class Moments(eqx.Module):
         return self.variance + self.mean**2
 
     @property
-    def profile_variance(self) -> Float[Array, ""]:
+    def profile_variance(self) -> Float[Array, "..."]:
         """`Q[phi^2] - Q[phi]^2`: zero where phi = 1."""
         mean = self.profile / self.weight
         return jnp.maximum(self.profile_square / self.weight - mean * mean, 0.0)
@@ -175,13 +179,24 @@ def _moments(values: Array, weights: Array, profile: Array | None) -> Moments:
 
 @jax.custom_jvp
 def _recentred(values: Array, weights: Array, profile: Array | None) -> Moments:
-    if profile is None:
-        level, square = _dot(weights, values), jnp.sum(weights.astype(accumulator()))
-    else:
-        level = _dot(weights, profile, values)
-        square = _dot(weights, profile, profile)
-    pivot = level / jnp.where(square > 0.0, square, 1.0)
-    return _about_pivot(pivot, values, weights, profile)
+    size = values.shape[-1]
+    chunk = max(_CHUNK // math.prod(values.shape[:-1]), _CHUNK // 64)
+
+    def part(start: int | Array, length: int) -> Moments:
+        cut = functools.partial(
+            jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=length, axis=-1
+        )
+        arrays = cut(values), cut(weights), None if profile is None else cut(profile)
+        return _two_pass(*arrays)
+
+    def body(carry: Moments, start: Array) -> tuple[Moments, None]:
+        return merge_moments(carry, part(start, chunk)), None
+
+    full, rest = divmod(size, chunk)
+    if full == 0:
+        return _two_pass(values, weights, profile)
+    out, _ = jax.lax.scan(body, part(0, chunk), jnp.arange(1, full) * chunk)
+    return merge_moments(out, part(full * chunk, rest)) if rest else out
 
 
 @_recentred.defjvp
@@ -196,35 +211,36 @@ def _recentred_jvp(
     return out, jax.jvp(about, primals, tangents)[1]
 
 
+def _two_pass(values: Array, weights: Array, profile: Array | None) -> Moments:
+    if profile is None:
+        level, square = _dot(weights, values), _dot(weights)
+    else:
+        level = _dot(weights, profile, values)
+        square = _dot(weights, profile, profile)
+    pivot = level / jnp.where(square > 0.0, square, 1.0)
+    return _about_pivot(pivot, values, weights, profile)
+
+
 def _about_pivot(
     pivot: Array, values: Array, weights: Array, profile: Array | None
 ) -> Moments:
+    centred = values.astype(accumulator()) - pivot[..., None] * (
+        1.0 if profile is None else _as_row(profile, values.ndim)
+    )
     weight = _dot(weights)
-    # One barrier for each sum: otherwise XLA shares the centred values between the
-    # sums and writes them to memory, as long as the rule and four times slower.
-    one, two, three = jax.lax.optimization_barrier((pivot, pivot, pivot))
-    residual = _dot(weights, _centred(one, values, profile))
-    centred = _centred(two, values, profile)
+    residual = _dot(weights, centred)
     square = _dot(weights, centred, centred)
     if profile is None:
         return Moments(pivot, weight, weight, weight, residual, residual, square)
-    cross = _dot(weights, profile, _centred(three, values, profile))
     return Moments(
         pivot,
         weight,
         _dot(weights, profile),
         _dot(weights, profile, profile),
         residual,
-        cross,
+        _dot(weights, profile, centred),
         square,
     )
-
-
-def _centred(pivot: Array, values: Array, profile: Array | None) -> Array:
-    values = values.astype(accumulator())
-    if profile is None:
-        return values - pivot[..., None]
-    return values - pivot[..., None] * _as_row(profile, values.ndim)
 
 
 def _as_row(array: Array, ndim: int) -> Array:
@@ -253,7 +269,9 @@ def check_values(
     values = check_floating("values", values)
     weights = check_floating("weights", weights)
     if values.ndim == 0:
-        raise ValueError("values must have the nodes on their last axis, got one number")
+        raise ValueError(
+            "values must have the nodes on their last axis, got one number"
+        )
     size = values.shape[-1]
     if weights.shape != (size,):
         raise ValueError(
@@ -275,5 +293,12 @@ def check_values(
             check_finite("profile", profile)
             if not np.any(np.asarray(profile)):
                 raise ValueError("profile must not be zero on every node")
+            if is_concrete(weights):
+                terms = np.asarray(weights) * np.asarray(profile)
+                if abs(terms.sum()) <= 4 * np.finfo(terms.dtype).eps * abs(terms).sum():
+                    raise ValueError(
+                        "profile must not have mean zero on the rule: no multiple of "
+                        "it could change the mean of the field"
+                    )
         profile = jnp.asarray(profile)
     return jnp.asarray(values), jnp.asarray(weights), profile

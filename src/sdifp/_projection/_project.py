@@ -98,6 +98,8 @@ moments, the least second moment possible is 1.0
     targets = _check_targets(values, mean, second_moment, variance, profile)
     out, raw = _project(values, weights, profile, targets, floor, nearest)
     if throw is not False and is_concrete(out.status):
+        # Under an eager `grad` the numbers are known, but wrapped: unwrap them.
+        raw, values, targets = jax.lax.stop_gradient((raw, values, targets))
         _raise_unless_held(out.status, raw, values, targets, profile is not None)
     elif throw:
         bad = out.status >= Status.DEGENERATE

@@ -1,6 +1,5 @@
 """Rank-1 lattices with a random shift: the best rule in four to ten dimensions."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,11 +16,8 @@ class LatticeRule(QuadratureRule):
     """Node i is `frac(i z / M + shift)`, folded by the tent map `1 - |2 x - 1|` on
     axes that are not periodic, which restores second order there."""
 
-    domain: Box = eqx.field(static=True)
-    size: int = eqx.field(static=True)
     generator: UInt32[Array | np.ndarray, " d"]
     shift: Float[Array, " d"]
-    name: str = eqx.field(static=True, default="lattice")
 
     def block(
         self, start: int | Array, length: int
@@ -37,7 +33,7 @@ class LatticeRule(QuadratureRule):
 
     def redraw(self, key: Array) -> QuadratureRule:
         shift = jax.random.uniform(key, (self.dimension,))
-        return LatticeRule(self.domain, self.size, self.generator, shift)
+        return LatticeRule(self.domain, self.name, self.size, self.generator, shift)
 
 
 def lattice(
@@ -60,22 +56,22 @@ def lattice(
     lattice(1024 nodes, 8 dimensions)
     """
     size = check_power_of_two("lattice", size)
-    search_key, shift_key = jax.random.split(key)
     if generator is None:
-        generator = search_generator(size, box.dimension, seed_from(search_key))
+        generator = search_generator(size, box.dimension, seed_from(key))
     generator = np.asarray(generator)
     if generator.shape != (box.dimension,) or np.any(generator % 2 != 1):
         raise ValueError(
             f"generator must hold one odd integer for each of the {box.dimension} "
             f"axes, got {generator.tolist() if generator.size < 20 else generator}"
         )
-    shift = jax.random.uniform(shift_key, (box.dimension,))
-    return LatticeRule(box, size, (generator % size).astype(np.uint32), shift)
+    # Not a child of the key by `split`: `replicates` may split the same key.
+    shift = jax.random.uniform(jax.random.fold_in(key, size), (box.dimension,))
+    return LatticeRule(
+        box, "lattice", size, (generator % size).astype(np.uint32), shift
+    )
 
 
-def search_generator(
-    size: int, dimension: int, rng: np.random.Generator
-) -> np.ndarray:
+def search_generator(size: int, dimension: int, rng: np.random.Generator) -> np.ndarray:
     """Component-by-component search for the generator, by fast Fourier transform.
 
     Minimises the worst-case error `-1 + (1/M) sum_k prod_j (1 + omega(k z_j/M) / d)`
@@ -122,9 +118,10 @@ def search_generator(
 
 
 def _powers_of_five(modulus: int) -> np.ndarray:
-    powers = np.ones(max(1, modulus // 4), np.int64)
-    for i in range(1, len(powers)):
-        powers[i] = powers[i - 1] * 5 % modulus
+    powers, factor = np.ones(1, np.int64), 5 % modulus
+    while len(powers) < modulus // 4:
+        powers = np.concatenate([powers, powers * factor % modulus])
+        factor = factor * factor % modulus
     return powers
 
 

@@ -1,6 +1,5 @@
 """Independent uniform nodes, for comparison and for very high dimension."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -12,10 +11,7 @@ from ._rule import QuadratureRule, check_size
 class MonteCarloRule(QuadratureRule):
     """Node i depends on the key and on i alone, so blocks of any length agree."""
 
-    domain: Box = eqx.field(static=True)
-    size: int = eqx.field(static=True)
     key: Array
-    name: str = eqx.field(static=True, default="monte_carlo")
 
     def block(
         self, start: int | Array, length: int
@@ -29,7 +25,7 @@ class MonteCarloRule(QuadratureRule):
         return self.domain.from_unit(unit), jnp.full(length, 1.0 / self.size)
 
     def redraw(self, key: Array) -> QuadratureRule:
-        return MonteCarloRule(self.domain, self.size, key)
+        return MonteCarloRule(self.domain, self.name, self.size, key)
 
 
 def monte_carlo(box: Box, size: int, *, key: Array) -> QuadratureRule:
@@ -39,4 +35,4 @@ def monte_carlo(box: Box, size: int, *, key: Array) -> QuadratureRule:
     >>> sdifp.monte_carlo(sdifp.Box.cube(100_000), 1000, key=jax.random.key(0))
     monte_carlo(1000 nodes, 100000 dimensions)
     """
-    return MonteCarloRule(box, check_size("size", size), key)
+    return MonteCarloRule(box, "monte_carlo", check_size("size", size), key)

@@ -21,17 +21,11 @@ def _slice(array: Array | np.ndarray, start: int | Array, length: int) -> Array:
 class PointsRule(QuadratureRule):
     """Stored nodes and weights, and the function that draws new ones, if any."""
 
-    domain: Box = eqx.field(static=True)
-    name: str = eqx.field(static=True)
     stored_nodes: Float[Array | np.ndarray, "M d"]
     stored_weights: Float[Array | np.ndarray, " M"]
     draw: Callable[[Array], tuple[Array, Array]] | None = eqx.field(
         static=True, default=None
     )
-
-    @property
-    def size(self) -> int:
-        return self.stored_nodes.shape[0]
 
     @property
     def nodes(self) -> Float[Array | np.ndarray, "M d"]:
@@ -50,7 +44,7 @@ class PointsRule(QuadratureRule):
     def redraw(self, key: Array) -> QuadratureRule:
         if self.draw is None:
             return super().redraw(key)
-        return PointsRule(self.domain, self.name, *self.draw(key), self.draw)
+        return PointsRule(self.domain, self.name, self.size, *self.draw(key), self.draw)
 
 
 def from_points(
@@ -74,36 +68,33 @@ def from_points(
     >>> print(f"{rule.mean(lambda x: x[0]):.4f}")
     0.4667
     """
-    nodes = np.asarray(check_floating("nodes", nodes), np.float64)
+    nodes = np.asarray(check_floating("nodes", nodes))
     if nodes.ndim != 2 or nodes.shape[1] != box.dimension or nodes.shape[0] == 0:
         raise ValueError(
             f"nodes must have shape (M, {box.dimension}) for this box, got "
             f"{nodes.shape}"
         )
-    outside = np.flatnonzero(~np.all((nodes >= box.lower) & (nodes <= box.upper), 1))
+    # In the dtype of the nodes: a wall rounded to float32 still belongs to the box.
+    lower, upper = box.lower.astype(nodes.dtype), box.upper.astype(nodes.dtype)
+    outside = np.flatnonzero(~np.all((nodes >= lower) & (nodes <= upper), axis=1))
     if outside.size:
         i = int(outside[0])
         raise ValueError(
             f"every node must be finite and lie in the box, got nodes[{i}] = "
             f"{nodes[i].tolist()} ({outside.size} of {len(nodes)} are outside)"
         )
+    nodes = np.clip(nodes.astype(np.float64), box.lower, box.upper)
     if weights is None:
-        return PointsRule(box, name, nodes, equal_weights(len(nodes)))
+        return PointsRule(box, name, len(nodes), nodes, equal_weights(len(nodes)))
     weights = check_weights(weights, len(nodes))
-    return PointsRule(box, name, nodes, weights / weights.sum())
+    return PointsRule(box, name, len(nodes), nodes, weights / weights.sum())
 
 
 class HaltonRule(QuadratureRule):
     """Scrambled Halton points, shifted modulo the box by every redraw."""
 
-    domain: Box = eqx.field(static=True)
     unit: Float[Array | np.ndarray, "M d"]
     shift: Float[Array | np.ndarray, " d"]
-    name: str = eqx.field(static=True, default="halton")
-
-    @property
-    def size(self) -> int:
-        return self.unit.shape[0]
 
     def block(
         self, start: int | Array, length: int
@@ -113,7 +104,7 @@ class HaltonRule(QuadratureRule):
 
     def redraw(self, key: Array) -> QuadratureRule:
         shift = jax.random.uniform(key, (self.dimension,))
-        return HaltonRule(self.domain, self.unit, shift)
+        return HaltonRule(self.domain, self.name, self.size, self.unit, shift)
 
 
 def halton(box: Box, size: int, *, key: Array) -> QuadratureRule:
@@ -124,8 +115,9 @@ def halton(box: Box, size: int, *, key: Array) -> QuadratureRule:
     halton(1000 nodes, 3 dimensions)
     """
     engine = scipy.stats.qmc.Halton(box.dimension, scramble=True, rng=seed_from(key))
-    unit = engine.random(check_size("size", size))
-    return HaltonRule(box, unit, np.zeros(box.dimension))
+    size = check_size("size", size)
+    unit = engine.random(size)
+    return HaltonRule(box, "halton", size, unit, np.zeros(box.dimension))
 
 
 def importance(
@@ -170,12 +162,13 @@ def importance(
         weights = jnp.min(values) / values
         return nodes, weights / jnp.sum(weights)
 
-    nodes, values = sample(key)
-    if nodes.shape != (size, box.dimension):
+    point = jax.eval_shape(sampler, key)
+    if point.shape != (box.dimension,):
         raise ValueError(
             f"sampler must return one point of shape ({box.dimension},), got "
-            f"{nodes.shape[1:]}"
+            f"{point.shape}"
         )
+    nodes, values = sample(key)
     if values.shape != (size,):
         raise ValueError(
             f"density must return one number a point, got shape {values.shape[1:]}"
@@ -194,4 +187,4 @@ def importance(
             f"{values[i]} at {nodes[i].tolist()}"
         )
     weights = np.asarray(draw(key)[1], np.float64)
-    return PointsRule(box, "importance", nodes, weights / weights.sum(), draw)
+    return PointsRule(box, "importance", size, nodes, weights / weights.sum(), draw)

@@ -18,6 +18,9 @@ _BLOCK_NUMBERS = 2**22
 # `rule.nodes` is for looking at and for small rules; streaming never needs it.
 _STORED_BYTES = 2**32
 
+# The weighted sum and the sum of the weights, and what rounding took from each.
+_Sums = tuple[tuple[Array, Array], tuple[Array, Array]]
+
 
 class QuadratureRule(eqx.Module):
     """Nodes `x_i` on a box and weights `w_i > 0` with `sum w_i = 1`.
@@ -27,9 +30,9 @@ class QuadratureRule(eqx.Module):
     rule costs almost no memory whatever its size and dimension.
     """
 
-    domain: eqx.AbstractVar[Box]
-    name: eqx.AbstractVar[str]
-    size: eqx.AbstractVar[int]
+    domain: Box = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+    size: int = eqx.field(static=True)
 
     @abc.abstractmethod
     def block(
@@ -103,25 +106,27 @@ class QuadratureRule(eqx.Module):
             return jnp.sum(column * values, axis=0), jnp.sum(weights)
 
         part = jax.checkpoint(part, static_argnums=1)
-        total, weight = part(0, chunk)
-        zero = jnp.zeros_like(total)
 
-        def body(
-            carry: tuple[Array, Array, Array], start: Array
-        ) -> tuple[tuple[Array, Array, Array], None]:
-            total, low, weight = carry
-            more, more_weight = part(start, chunk)
-            total, error = two_sum(total, more)
-            return (total, low + error, weight + more_weight), None
+        def add(sums: _Sums, more: tuple[Array, Array]) -> _Sums:
+            high, low = sums
+            pairs = [two_sum(a, b) for a, b in zip(high, more, strict=True)]
+            return (
+                (pairs[0][0], pairs[1][0]),
+                (low[0] + pairs[0][1], low[1] + pairs[1][1]),
+            )
 
+        first = part(0, chunk)
+        sums = (first, (jnp.zeros_like(first[0]), jnp.zeros_like(first[1])))
         full, rest = divmod(self.size, chunk)
-        starts = jnp.arange(1, full) * chunk
-        (total, low, weight), _ = jax.lax.scan(body, (total, zero, weight), starts)
+        sums, _ = jax.lax.scan(
+            lambda sums, start: (add(sums, part(start, chunk)), None),
+            sums,
+            jnp.arange(1, full) * chunk,
+        )
         if rest:
-            more, more_weight = part(full * chunk, rest)
-            total, error = two_sum(total, more)
-            low, weight = low + error, weight + more_weight
-        return (total + low) / weight
+            sums = add(sums, part(full * chunk, rest))
+        (total, weight), (total_low, weight_low) = sums
+        return (total + total_low) / (weight + weight_low)
 
     def integrate(
         self, function: Callable[[Array], Array], *, chunk: int | None = None

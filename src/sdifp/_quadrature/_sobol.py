@@ -1,6 +1,5 @@
 """Scrambled Sobol points, randomised again by a digital shift inside `jit`."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,11 +22,8 @@ class SobolRule(QuadratureRule):
     averages over redraws are unbiased.
     """
 
-    domain: Box = eqx.field(static=True)
-    size: int = eqx.field(static=True)
     directions: UInt32[Array | np.ndarray, "bits d"]
     shift: UInt32[Array | np.ndarray, " d"]
-    name: str = eqx.field(static=True, default="sobol")
 
     def block(
         self, start: int | Array, length: int
@@ -46,7 +42,7 @@ class SobolRule(QuadratureRule):
 
     def redraw(self, key: Array) -> QuadratureRule:
         shift = jax.random.bits(key, (self.dimension,), jnp.uint32)
-        return SobolRule(self.domain, self.size, self.directions, shift)
+        return SobolRule(self.domain, self.name, self.size, self.directions, shift)
 
 
 def sobol(box: Box, size: int, *, key: Array) -> QuadratureRule:
@@ -76,4 +72,4 @@ def sobol(box: Box, size: int, *, key: Array) -> QuadratureRule:
     # The Gray code of 2**(k + 1) - 1 is the single bit k.
     rows = [digits(2 ** (k + 1) - 1) ^ shift for k in range(size.bit_length() - 1)]
     directions = np.array(rows, np.uint32).reshape(-1, box.dimension)
-    return SobolRule(box, size, directions, shift)
+    return SobolRule(box, "sobol", size, directions, shift)

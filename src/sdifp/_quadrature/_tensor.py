@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
 
 from .._domain import Box
@@ -19,6 +20,8 @@ from ._rule import QuadratureRule, check_size
 # One float64 a node must fit in 1 GiB: beyond that no user of a tensor grid gets an
 # answer in reasonable time, and a mistyped size should say so at once.
 _MOST_NODES = 2**27
+
+MOST_GAUSS_NODES = 2**13
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,22 +69,26 @@ class GaussLegendre(AxisRule):
 
     name = "gauss_legendre"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n > MOST_GAUSS_NODES:
+            raise ValueError(
+                f"n must be at most {MOST_GAUSS_NODES} for Gauss-Legendre nodes, whose "
+                f"cost grows with n^2, got {self.n}; use midpoint, or sobol for rough "
+                f"fields"
+            )
+
+    @functools.cache  # noqa: B019 - few and small
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
-        nodes, weights = np.polynomial.legendre.leggauss(self.n)
+        nodes, weights = scipy.special.roots_legendre(self.n)
         return 0.5 * (nodes + 1.0), weights / math.fsum(weights)
 
 
 class TensorRule(QuadratureRule):
     """The tensor product of one `AxisRule` for each axis of a box."""
 
-    domain: Box = eqx.field(static=True)
-    name: str = eqx.field(static=True)
     axes: tuple[AxisRule, ...] = eqx.field(static=True)
     shift: Float[Array, " d"] | None = None
-
-    @property
-    def size(self) -> int:
-        return math.prod(axis.n for axis in self.axes)
 
     def block(
         self, start: int | Array, length: int
@@ -101,13 +108,14 @@ class TensorRule(QuadratureRule):
     @property
     def weights(self) -> Float[Array | np.ndarray, " M"]:
         columns = [axis.on_unit_interval()[1] for axis in self.axes]
-        return functools.reduce(np.multiply.outer, columns).ravel()
+        weights = functools.reduce(np.multiply.outer, columns).ravel()
+        return weights / weights.sum()
 
     def redraw(self, key: Array) -> QuadratureRule:
         if not all(isinstance(axis, Trapezoid) for axis in self.axes):
             return super().redraw(key)
         shift = jax.random.uniform(key, (self.dimension,))
-        return TensorRule(self.domain, self.name, self.axes, shift)
+        return TensorRule(self.domain, self.name, self.size, self.axes, shift)
 
 
 def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
@@ -140,7 +148,8 @@ def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
             f"does not grow with the dimension"
         )
     names = {axis.name for axis in axes}
-    return TensorRule(box, names.pop() if len(names) == 1 else "tensor", axes)
+    name = names.pop() if len(names) == 1 else "tensor"
+    return TensorRule(box, name, math.prod(axis.n for axis in axes), axes)
 
 
 def trapezoid(box: Box, n: int | Sequence[int]) -> QuadratureRule:
@@ -178,5 +187,5 @@ def gauss_legendre(box: Box, n: int | Sequence[int]) -> QuadratureRule:
 def _same(
     box: Box, family: type[AxisRule], n: int | Sequence[int]
 ) -> tuple[AxisRule, ...]:
-    counts = [n] * box.dimension if isinstance(n, int | np.integer) else list(n)
+    counts = list(n) if isinstance(n, Sequence | np.ndarray) else [n] * box.dimension
     return tuple(family(count) for count in counts)

@@ -1,0 +1,169 @@
+"""Every class of the feasibility corollary, outside and inside `jit`."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sdifp
+from sdifp import Status
+
+W = np.array([0.1, 0.2, 0.3, 0.4])
+F = np.array([1.0, -2.0, 0.5, 3.0])
+FLAT = np.full(4, 0.1)
+
+CASES = [
+    ("regular", F, {"mean": 0.5, "second_moment": 1.0}, Status.REGULAR),
+    ("variance", F, {"mean": 0.5, "variance": 1e-30}, Status.REGULAR),
+    ("constant", F, {"mean": 0.5, "second_moment": 0.25}, Status.CONSTANT),
+    (
+        "constant to rounding",
+        F,
+        {"mean": 0.1, "second_moment": 0.1**2},
+        Status.CONSTANT,
+    ),
+    ("constant variance", F, {"mean": 0.5, "variance": 0.0}, Status.CONSTANT),
+    ("flat but constant target", FLAT, {"mean": 2.0, "variance": 0.0}, Status.CONSTANT),
+    ("infeasible", F, {"mean": 0.5, "second_moment": 0.2}, Status.INFEASIBLE),
+    ("infeasible variance", F, {"mean": 0.5, "variance": -1e-30}, Status.INFEASIBLE),
+    ("degenerate", FLAT, {"mean": 0.5, "second_moment": 1.0}, Status.DEGENERATE),
+    ("zero field", 0 * F, {"mean": 0.5, "variance": 1.0}, Status.DEGENERATE),
+    ("mass of a flat field", FLAT, {"mean": 0.5}, Status.REGULAR),
+    ("energy", F, {"second_moment": 2.0}, Status.REGULAR),
+    ("zero energy", F, {"second_moment": 0.0}, Status.CONSTANT),
+    ("negative energy", F, {"second_moment": -1.0}, Status.INFEASIBLE),
+    ("energy of nothing", 0 * F, {"second_moment": 1.0}, Status.DEGENERATE),
+    ("nothing from nothing", 0 * F, {"second_moment": 0.0}, Status.CONSTANT),
+    ("NaN", F + np.nan, {"mean": 0.5, "variance": 1.0}, Status.NOT_FINITE),
+    ("infinity", np.array([1.0, np.inf, 0, 0]), {"mean": 0.5}, Status.NOT_FINITE),
+    ("overflow", F * 1e200, {"mean": 0.5, "variance": 1.0}, Status.NOT_FINITE),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "targets", "status"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_status_inside_jit_and_error_outside(values, targets, status):
+    got = jax.jit(lambda f: sdifp.project(f, W, **targets))(values)
+    assert int(got.status) == status
+    if status != Status.NOT_FINITE:
+        assert np.all(np.isfinite(got.values))
+        if "mean" in targets:
+            assert W @ np.asarray(got.values) == pytest.approx(
+                targets["mean"], abs=1e-14
+            )
+    quiet = sdifp.project(values, W, **targets, throw=False)
+    assert int(quiet.status) == status
+    if status >= Status.DEGENERATE:
+        with pytest.raises(
+            ValueError, match=r"infeasible|on the nodes|finite|negative|too"
+        ):
+            sdifp.project(values, W, **targets)
+        with pytest.raises(Exception, match="do not hold"):
+            eqx.filter_jit(lambda f: sdifp.project(f, W, **targets, throw=True))(
+                jnp.asarray(values)
+            ).values.block_until_ready()
+    else:
+        assert int(sdifp.project(values, W, **targets, throw=True).status) == status
+
+
+@pytest.mark.parametrize(
+    ("values", "targets", "status"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_gradients_are_finite_unless_the_input_is_not(values, targets, status):
+    def loss(f):
+        out = sdifp.project(f, W, **targets, throw=False)
+        return jnp.sum(out.values * jnp.arange(4.0)) + jnp.sum(out.scale) * 0.0
+
+    if status != Status.NOT_FINITE:
+        assert np.all(np.isfinite(jax.grad(loss)(jnp.asarray(values))))
+
+
+def test_error_under_an_eager_gradient_is_the_same_sentence():
+    def loss(f):
+        return jnp.sum(sdifp.project(f, W, mean=0.5, second_moment=0.2).values)
+
+    with pytest.raises(ValueError, match=r"least second moment possible is 0\.25"):
+        jax.grad(loss)(jnp.asarray(F))
+    with pytest.raises(
+        ValueError, match=r"values must be finite, got values\[0\] = nan"
+    ):
+        jax.grad(loss)(jnp.asarray(F) * jnp.nan)
+
+
+def test_constant_target_is_met_exactly():
+    got = sdifp.project(F, W, mean=0.5, second_moment=0.25)
+    assert np.all(np.asarray(got.values) == 0.5)
+
+
+def test_infeasible_target_says_the_least_second_moment():
+    with pytest.raises(ValueError, match=r"least second moment possible is 0\.25"):
+        sdifp.project(F, W, mean=0.5, second_moment=0.2)
+    with pytest.raises(ValueError, match=r"least variance possible is 0\.0"):
+        sdifp.project(F, W, mean=0.5, variance=-1.0)
+
+
+def test_infeasible_member_of_a_batch_is_named():
+    with pytest.raises(ValueError, match=r"field \(1,\) of the batch"):
+        sdifp.project(
+            np.stack([F, F]),
+            W,
+            mean=np.array([0.5, 0.5]),
+            variance=np.array([1.0, -1.0]),
+        )
+
+
+def test_status_is_mapped_over_a_batch():
+    got = jax.vmap(lambda f: sdifp.project(f, W, mean=0.0, variance=1.0))(
+        jnp.stack([jnp.asarray(F), jnp.asarray(FLAT)])
+    )
+    assert got.status.tolist() == [Status.REGULAR, Status.DEGENERATE]
+
+
+class TestFloor:
+    small = 1e-5 * F
+    targets = {"mean": 0.3, "variance": 2.0}
+
+    def test_default_floor_leaves_small_fields_alone(self):
+        got = sdifp.project(self.small, W, **self.targets)
+        assert int(got.status) == Status.REGULAR
+        assert W @ np.asarray(got.values) ** 2 == pytest.approx(2.09, rel=1e-14)
+
+    @pytest.mark.parametrize(
+        "floor", [sdifp.AbsoluteFloor(1e-8), sdifp.RelativeFloor(2.0)]
+    )
+    def test_perturbation_identity(self, floor):
+        got = sdifp.project(self.small, W, **self.targets, floor=floor)
+        assert int(got.status) == Status.FLOORED
+        u = np.asarray(got.values)
+        assert W @ u == pytest.approx(0.3, abs=1e-15)
+        raw = sdifp.moments(self.small, W)
+        least = (
+            floor.epsilon
+            if isinstance(floor, sdifp.AbsoluteFloor)
+            else floor.fraction * (W @ self.small**2)
+        )
+        want = sdifp.floor_perturbation(
+            variance=2.0, rule_variance=raw.variance, floor=least
+        )
+        assert W @ u**2 - 2.09 == pytest.approx(float(want), rel=1e-12)
+        assert float(want) < -0.1
+
+    def test_identity_is_zero_above_the_floor(self):
+        got = sdifp.floor_perturbation(variance=2.0, rule_variance=0.5, floor=0.5)
+        assert float(got) == 0.0
+
+    def test_floor_of_energy_alone(self):
+        got = sdifp.project(
+            self.small, W, second_moment=1.0, floor=sdifp.AbsoluteFloor(1e-8)
+        )
+        assert int(got.status) == Status.FLOORED
+        quiet = sdifp.project(self.small, W, second_moment=1.0)
+        assert W @ np.asarray(quiet.values) ** 2 == pytest.approx(1.0, rel=1e-14)
+
+    @pytest.mark.parametrize("make", [sdifp.AbsoluteFloor, sdifp.RelativeFloor])
+    @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+    def test_bad_floor(self, make, bad):
+        with pytest.raises(ValueError, match="must not be negative|must be"):
+            make(bad)

@@ -1,0 +1,100 @@
+"""The shape of the package: imports run one way, and the lock names versions only."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "sdifp"
+
+# Each part and the parts that it may import. A part that is not here may not exist.
+MAY_IMPORT = {
+    "_checks": set(),
+    "_domain": set(),
+    "_quadrature": {"_checks", "_domain"},
+    "_projection": {"_checks"},
+    "__init__": {"_domain", "_quadrature", "_projection"},
+}
+
+
+def parts_imported(path):
+    """The parts of the package that one file imports, its own one left out."""
+    package = path.relative_to(SOURCE.parent).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            names = base + (node.module.split(".") if node.module else [])
+            targets = (
+                [names] if len(names) > 1 else [[*names, a.name] for a in node.names]
+            )
+        elif isinstance(node, ast.Import):
+            targets = [alias.name.split(".") for alias in node.names]
+        else:
+            continue
+        for target in targets:
+            if target[0] == "sdifp" and len(target) > 1:
+                yield target[1]
+
+
+def part_of(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE))
+)
+def test_imports_follow_the_design(path):
+    part = part_of(path)
+    assert part in MAY_IMPORT, f"say in MAY_IMPORT what {part} may import"
+    extra = set(parts_imported(path)) - {part} - MAY_IMPORT[part]
+    assert not extra, f"{part} may not import {sorted(extra)}"
+
+
+def test_the_walk_sees_a_back_edge(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path / "sdifp")
+    file = tmp_path / "sdifp" / "_projection" / "_x.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "from .._quadrature import sobol\nfrom ._y import z\nimport sdifp._field\n"
+    )
+    assert set(parts_imported(file)) == {"_quadrature", "_projection", "_field"}
+
+
+def test_no_part_imports_itself_through_others():
+    def reachable(part, seen=()):
+        for other in MAY_IMPORT[part]:
+            assert other not in seen, f"cycle through {part} and {other}"
+            reachable(other, (*seen, other))
+
+    for part in MAY_IMPORT:
+        reachable(part, (part,))
+
+
+def test_lock_names_packages_and_exact_versions_only():
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    assert len(lines) > 10
+    for line in lines:
+        assert re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line), line
+
+
+def test_import_prints_nothing_and_leaves_the_configuration_alone():
+    code = (
+        "import jax, sdifp; "
+        "assert not jax.config.jax_enable_x64; "
+        "assert sdifp.__version__"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_public_names_are_documented_in_the_reference():
+    import sdifp
+
+    pages = "".join(p.read_text() for p in (ROOT / "docs" / "api").glob("*.md"))
+    names = [n for n in vars(sdifp) if not n.startswith("_")]
+    missing = [n for n in names if f"::: sdifp.{n}\n" not in pages]
+    assert not missing

@@ -1,0 +1,57 @@
+"""The demo and the benchmarks, run as a user runs them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.image
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(script, *arguments):
+    return subprocess.run(
+        [sys.executable, ROOT / script, *arguments], capture_output=True, text=True
+    )
+
+
+def test_demo_draws_the_picture_that_it_names(tmp_path):
+    done = run(
+        "examples/project_scattered_field.py", "--out", tmp_path, "--points", "300"
+    )
+    assert done.returncode == 0, done.stderr
+    picture = Path(done.stdout.splitlines()[-1].removeprefix("Look at "))
+    assert picture == tmp_path / "projection.png"
+    assert matplotlib.image.imread(picture).std() > 0.05
+    errors = [
+        float(line.split()[-1])
+        for line in done.stdout.splitlines()
+        if line.startswith(("mass", "energy"))
+    ]
+    assert len(errors) == 2
+    assert max(errors) < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--points", "1"], "--points must be at least 2, got 1"),
+        (["--points", "many"], "invalid int value: 'many'"),
+        (["--out", "/dev/null/x"], "cannot be made"),
+    ],
+)
+def test_demo_says_what_is_wrong_without_a_traceback(arguments, message):
+    done = run("examples/project_scattered_field.py", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_benchmark_writes_its_rows(tmp_path):
+    done = run("benchmarks/projection.py", "--quick", "--json", tmp_path / "rows.json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert {"measured", "contender", "ratio_to_floor", "extra_bytes"} <= set(rows[0])
+    assert "project, in place" in done.stdout

@@ -1,4 +1,5 @@
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +58,7 @@ def test_merged_parts_equal_the_whole(cuts, seed, profiled):
         sdifp.moments_of_part(
             values[a:b], weights[a:b], None if profile is None else profile[a:b]
         )
-        for a, b in zip(bounds, bounds[1:], strict=False)
+        for a, b in itertools.pairwise(bounds)
     ]
     merged = functools.reduce(sdifp.merge_moments, parts)
     for name in ("mean", "spread", "second_moment"):
@@ -184,4 +185,4 @@ def test_extra_memory_does_not_grow_with_the_nodes(dtype, profiled):
         compiled = jax.jit(run).lower(values, values, profile).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
-    assert extra(3_000_000) <= extra(300_000) + 10_000
+    assert extra(30_000_000) <= extra(3_000_000) + 10_000

@@ -125,12 +125,15 @@ def test_a_wave_that_two_nested_grids_alias_alike_is_not_taken_as_converged():
     assert np.all(relative_errors(rule, function, 1.0, 1.5) <= 1e-6)
 
 
-@pytest.mark.parametrize("dimension", [2, 6])
-def test_a_jump_is_not_taken_as_converged_because_two_counts_agree(dimension):
+@pytest.mark.parametrize(("dimension", "tolerance"), [(1, 1e-3), (2, 2e-2), (6, 1e-3)])
+def test_a_jump_is_not_taken_as_converged_because_two_counts_agree(
+    dimension, tolerance
+):
     box = Box.cube(dimension, periodic=True)
     jump = lambda x: jnp.where(x[0] < 1 / math.pi, 1.0, 0.0)
-    rule = rule_for(box, tolerance=1e-3, integrand=jump, key=KEY)
-    assert np.all(relative_errors(rule, jump, 1 / math.pi, 1 / math.pi) <= 3e-3)
+    rule = rule_for(box, tolerance=tolerance, integrand=jump, key=KEY)
+    errors = relative_errors(rule, jump, 1 / math.pi, 1 / math.pi)
+    assert np.all(errors <= 3 * tolerance)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,7 @@ def test_the_explanation_is_one_line(capsys):
     first, second, third, fourth = capsys.readouterr().out.splitlines()
     assert first.startswith("lattice, 64 nodes: 5 dimensions, so a shifted rank-1")
     assert second.startswith("trapezoid, 16 nodes: 1 dimension, so a tensor product")
-    assert "by doubling the nodes of each axis" in second
+    assert "by two finer grids" in second
     assert "by 8 independent randomisations" in third
     assert fourth.startswith("monte_carlo, 10 nodes: 30000 dimensions")
 
@@ -199,10 +202,14 @@ def test_bad_requests_are_refused(as_user, arguments, error, message):
         rule_for(Box.cube(2, periodic=True), **arguments)
 
 
-@pytest.mark.parametrize(("dimension", "how"), [(2, "doubling"), (6, "8 independent")])
+@pytest.mark.parametrize(
+    ("dimension", "how"), [(2, "two finer grids"), (6, "8 independent")]
+)
 def test_a_tolerance_beyond_reach_is_refused(dimension, how, monkeypatch):
     monkeypatch.setattr("sdifp._quadrature._choose._LARGEST", 2**8)
-    with pytest.raises(ValueError, match=rf"1e-09 was not reached with 256.*by {how}"):
+    with pytest.raises(
+        ValueError, match=rf"1e-09 was not reached.*256 nodes.*by {how}"
+    ):
         rule_for(Box.cube(dimension), tolerance=1e-9, integrand=noise, key=KEY)
 
 

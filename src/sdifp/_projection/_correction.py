@@ -25,7 +25,9 @@ class RelativeFloor:
 
     def __post_init__(self) -> None:
         if self.fraction is not None and not 0.0 <= self.fraction < np.inf:
-            raise ValueError(f"fraction must not be negative, got {self.fraction}")
+            raise ValueError(
+                f"fraction must be finite and not negative, got {self.fraction}"
+            )
 
     def value(self, second_moment: Array) -> Array:
         """The least variance for a field of this mean square."""
@@ -43,7 +45,9 @@ class AbsoluteFloor:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.epsilon < np.inf:
-            raise ValueError(f"epsilon must not be negative, got {self.epsilon}")
+            raise ValueError(
+                f"epsilon must be finite and not negative, got {self.epsilon}"
+            )
 
     def value(self, second_moment: Array) -> Array:
         """The least variance, the same for every field."""

@@ -66,7 +66,7 @@ def rule_for(
     >>> rule = sdifp.rule_for(box, 128, explain=True)
     trapezoid, 128 nodes: 1 dimension, so a tensor product, spectral for smooth fields
     >>> sdifp.rule_for(box, tolerance=1e-10).size
-    8
+    16
     """
     if (budget is None) == (tolerance is None):
         raise ValueError(
@@ -108,8 +108,8 @@ def _build(
             Trapezoid if box.periodic[k] else Midpoint if even[k] else GaussLegendre
             for k in range(d)
         ]
-        most = {GaussLegendre: MOST_GAUSS_NODES}
-        rule = tensor(box, [family(min(n, most.get(family, n))) for family in families])
+        gauss = min(n, MOST_GAUSS_NODES)
+        rule = tensor(box, [f(gauss if f is GaussLegendre else n) for f in families])
         plural = "dimension" if d == 1 else "dimensions"
         return rule, f"{d} {plural}, so a tensor product, spectral for smooth fields"
     assert key is not None
@@ -150,7 +150,7 @@ def _search(
             relative = (one - other) / size
             return float(np.max(np.sqrt(np.mean(relative**2, axis=0))))
 
-    found, rule = np.inf, None
+    found, rule, how = np.inf, None, ""
     for rule, reason, how, others in _candidates(box, even, key):
         here = np.asarray(moments(rule))
         there = np.stack([np.asarray(moments(other)) for other in others])
@@ -169,7 +169,7 @@ def _search(
             return rule, f"{reason}; error {found:.1e} by {how}"
     raise ValueError(
         f"tolerance = {tolerance:g} was not reached: the error of {rule!r}, the "
-        f"largest rule that was tried, is {found:.1e}"
+        f"largest rule that was tried, is {found:.1e} by {how}"
     )
 
 

@@ -15,7 +15,7 @@ import scipy.special
 from jaxtyping import Array, Float
 
 from .._domain import Box
-from ._rule import QuadratureRule, check_size
+from ._rule import QuadratureRule, check_size, equal_weights
 
 # One float64 a node must fit in 1 GiB: beyond that no user of a tensor grid gets an
 # answer in reasonable time, and a mistyped size should say so at once.
@@ -98,16 +98,18 @@ class TensorRule(QuadratureRule):
         columns, weights = [], jnp.ones(length)
         for k, (i, axis) in enumerate(zip(index, self.axes, strict=True)):
             nodes, axis_weights = axis.on_unit_interval()
-            column = jnp.asarray(nodes)[i]
+            column = jnp.asarray(nodes, weights.dtype)[i]
             if self.shift is not None:
                 column = (column + self.shift[k]) % 1.0
             columns.append(column)
-            weights = weights * jnp.asarray(axis_weights)[i]
+            weights = weights * jnp.asarray(axis_weights, weights.dtype)[i]
         return self.domain.from_unit(jnp.stack(columns, axis=-1)), weights
 
     @property
     def weights(self) -> Float[Array | np.ndarray, " M"]:
         columns = [axis.on_unit_interval()[1] for axis in self.axes]
+        if all(np.ptp(column) == 0.0 for column in columns):
+            return equal_weights(self.size)
         weights = functools.reduce(np.multiply.outer, columns).ravel()
         return weights / weights.sum()
 

@@ -22,9 +22,10 @@ class Box:
     - `lower`, `upper`: the bounds, one finite number an axis, `lower < upper`.
     - `periodic`: one bool for all axes, or one an axis.
 
-    >>> box = Box([0.0, -1.0], [2.0, 1.0], periodic=[True, False])
-    >>> box.dimension, box.volume
-    (2, 4.0)
+    Examples:
+        >>> box = Box([0.0, -1.0], [2.0, 1.0], periodic=[True, False])
+        >>> box.dimension, box.volume
+        (2, 4.0)
     """
 
     def __init__(
@@ -68,8 +69,9 @@ class Box:
     ) -> "Box":
         """The box with the same bounds on every one of `dimension` axes.
 
-        >>> Box.cube(3, -1.0, 1.0).volume
-        8.0
+        Examples:
+            >>> Box.cube(3, -1.0, 1.0).volume
+            8.0
         """
         if dimension < 1:
             raise ValueError(f"dimension must be at least 1, got {dimension}")

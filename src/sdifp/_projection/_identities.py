@@ -25,10 +25,11 @@ def continuum_errors(
 
     Needs `rule_variance > 0`. Not for corrections with a profile.
 
-    >>> e1, e2 = continuum_errors(mean=0.0, variance=1.0, rule_mean=0.5,
-    ...     rule_variance=0.25, true_mean=0.75, true_variance=0.25)
-    >>> print(f"{e1:.2f} {e2:.2f}")
-    0.50 0.25
+    Examples:
+        >>> e1, e2 = continuum_errors(mean=0.0, variance=1.0, rule_mean=0.5,
+        ...     rule_variance=0.25, true_mean=0.75, true_variance=0.25)
+        >>> print(f"{e1:.2f} {e2:.2f}")
+        0.50 0.25
     """
     rule_variance = jnp.asarray(rule_variance)
     scale = jnp.sqrt(variance / rule_variance)
@@ -46,8 +47,10 @@ def floor_perturbation(
 
         Q[u^2] - s = V (sigma_Q^2 / max(sigma_Q^2, floor) - 1).
 
-    >>> print(f"{floor_perturbation(variance=2.0, rule_variance=0.25, floor=1.0):.2f}")
-    -1.50
+    Examples:
+        >>> lost = floor_perturbation(variance=2.0, rule_variance=0.25, floor=1.0)
+        >>> print(f"{lost:.2f}")
+        -1.50
     """
     kept = jnp.maximum(rule_variance, floor)
     return variance * ((rule_variance - kept) / kept)
@@ -67,9 +70,10 @@ def coefficient_derivatives(
     (The appendix has the sign of the mu2 term wrong.) By the raw *variance* at fixed
     mean they are `-scale / (2 sigma^2)` and `mu scale / (2 sigma^2)`.
 
-    >>> d = coefficient_derivatives(scale=2.0, rule_mean=1.0, rule_variance=0.5)
-    >>> print(d["scale"]["mean"], d["shift"]["second_moment"])
-    4.0 2.0
+    Examples:
+        >>> d = coefficient_derivatives(scale=2.0, rule_mean=1.0, rule_variance=0.5)
+        >>> print(d["scale"]["mean"], d["shift"]["second_moment"])
+        4.0 2.0
     """
     scale, mean, variance = map(jnp.asarray, (scale, rule_mean, rule_variance))
     scale_mean = scale * mean / variance

@@ -119,10 +119,11 @@ def moments(
     Sums run in float64 where x64 is on, whatever the dtype of the values.
     Differentiable to any order.
 
-    >>> import numpy as np, sdifp
-    >>> got = sdifp.moments(np.array([1.0, 2.0, 6.0]), np.array([0.5, 0.25, 0.25]))
-    >>> print(f"mean {got.mean:.4f}, variance {got.variance:.4f}")
-    mean 2.5000, variance 4.2500
+    Examples:
+        >>> import numpy as np, sdifp
+        >>> got = sdifp.moments(np.array([1.0, 2.0, 6.0]), np.array([0.5, 0.25, 0.25]))
+        >>> print(f"mean {got.mean:.4f}, variance {got.variance:.4f}")
+        mean 2.5000, variance 4.2500
     """
     values, weights, profile = check_values(values, weights, profile)
     return moments_of_part(values, weights, profile)
@@ -145,12 +146,13 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
 
     Merging in one fixed order gives the same bits however the parts were computed.
 
-    >>> import numpy as np, sdifp
-    >>> values, weights = np.array([1.0, 2.0, 6.0]), np.array([0.5, 0.25, 0.25])
-    >>> parts = [sdifp.moments_of_part(values[s], weights[s])
-    ...          for s in (slice(0, 2), slice(2, 3))]
-    >>> print(f"{sdifp.merge_moments(*parts).variance:.4f}")
-    4.2500
+    Examples:
+        >>> import numpy as np, sdifp
+        >>> values, weights = np.array([1.0, 2.0, 6.0]), np.array([0.5, 0.25, 0.25])
+        >>> parts = [sdifp.moments_of_part(values[s], weights[s])
+        ...          for s in (slice(0, 2), slice(2, 3))]
+        >>> print(f"{sdifp.merge_moments(*parts).variance:.4f}")
+        4.2500
     """
     profile_square = first.profile_square + second.profile_square
     apart = second.pivot - first.pivot

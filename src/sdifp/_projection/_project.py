@@ -83,16 +83,18 @@ def project(
 
     Derivatives with respect to values and targets are exact.
 
-    >>> import numpy as np, sdifp
-    >>> weights = np.array([0.5, 0.25, 0.25])
-    >>> got = sdifp.project(np.array([1.0, 2.0, 6.0]), weights, mean=0.0, variance=1.0)
-    >>> print(f"{weights @ got.values:.6f} {weights @ got.values**2:.6f}")
-    0.000000 1.000000
-    >>> sdifp.project(np.ones(3), weights, mean=1.0, second_moment=0.5)
-    Traceback (most recent call last):
-        ...
-    ValueError: second_moment = 0.5 is infeasible with mean = 1.0: no field has these \
-moments, the least second moment possible is 1.0
+    Examples:
+        >>> import numpy as np, sdifp
+        >>> weights = np.array([0.5, 0.25, 0.25])
+        >>> values = np.array([1.0, 2.0, 6.0])
+        >>> got = sdifp.project(values, weights, mean=2.0, variance=1.0)
+        >>> print(f"{weights @ got.values:.4f} {weights @ got.values**2:.4f}")
+        2.0000 5.0000
+        >>> sdifp.project(np.ones(3), weights, mean=1.0, second_moment=0.5)
+        Traceback (most recent call last):
+            ...
+        ValueError: second_moment = 0.5 is infeasible with mean = 1.0: no field has \
+these moments, the least second moment possible is 1.0
     """
     values, weights, profile = check_values(values, weights, profile)
     targets = _check_targets(values, mean, second_moment, variance, profile)
@@ -218,10 +220,11 @@ def project_euclidean(
     so it is not a shift of the field unless all weights are equal (paper, table on
     weighted against Euclidean corrections).
 
-    >>> import numpy as np, sdifp
-    >>> weights = np.array([0.5, 0.25, 0.25])
-    >>> sdifp.project_euclidean(np.zeros(3), weights, mean=3.0).tolist()
-    [4.0, 2.0, 2.0]
+    Examples:
+        >>> import numpy as np, sdifp
+        >>> weights = np.array([0.5, 0.25, 0.25])
+        >>> sdifp.project_euclidean(np.zeros(3), weights, mean=3.0).tolist()
+        [4.0, 2.0, 2.0]
     """
     values, weights, _ = check_values(values, weights, None)
     targets = _check_targets(values, mean, None, None, None)

@@ -61,12 +61,13 @@ def rule_for(
     - `key`: needed in more than three dimensions, where rules are randomised.
     - `explain`: print what was chosen and why.
 
-    >>> import sdifp
-    >>> box = sdifp.Box([0.0], [2.0], periodic=True)
-    >>> rule = sdifp.rule_for(box, 128, explain=True)
-    trapezoid, 128 nodes: 1 dimension, so a tensor product, spectral for smooth fields
-    >>> sdifp.rule_for(box, tolerance=1e-10).size
-    16
+    Examples:
+        >>> import sdifp
+        >>> box = sdifp.Box([0.0], [2.0], periodic=True)
+        >>> rule = sdifp.rule_for(box, 128, explain=True)
+        trapezoid, 128 nodes: 1 dimension, so a tensor product, spectral where smooth
+        >>> sdifp.rule_for(box, tolerance=1e-5).size
+        16
     """
     if (budget is None) == (tolerance is None):
         raise ValueError(
@@ -111,7 +112,7 @@ def _build(
         gauss = min(n, MOST_GAUSS_NODES)
         rule = tensor(box, [f(gauss if f is GaussLegendre else n) for f in families])
         plural = "dimension" if d == 1 else "dimensions"
-        return rule, f"{d} {plural}, so a tensor product, spectral for smooth fields"
+        return rule, f"{d} {plural}, so a tensor product, spectral where smooth"
     assert key is not None
     size = 1 << (budget.bit_length() - 1)
     if d <= min(_LATTICE_DIMENSIONS, size // 4):

@@ -51,9 +51,10 @@ def lattice(
         by component (Korobov space of smoothness 2, all axes alike), in at most
         size/4 dimensions.
 
-    >>> import jax, sdifp
-    >>> sdifp.lattice(sdifp.Box.cube(8, periodic=True), 1024, key=jax.random.key(0))
-    lattice(1024 nodes, 8 dimensions)
+    Examples:
+        >>> import jax, sdifp
+        >>> sdifp.lattice(sdifp.Box.cube(8, periodic=True), 1024, key=jax.random.key(0))
+        lattice(1024 nodes, 8 dimensions)
     """
     size = check_power_of_two("lattice", size)
     if generator is None:

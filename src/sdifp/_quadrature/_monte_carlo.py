@@ -31,8 +31,9 @@ class MonteCarloRule(QuadratureRule):
 def monte_carlo(box: Box, size: int, *, key: Array) -> QuadratureRule:
     """`size` independent uniform nodes with equal weights; error `O(size^-1/2)`.
 
-    >>> import jax, sdifp
-    >>> sdifp.monte_carlo(sdifp.Box.cube(100_000), 1000, key=jax.random.key(0))
-    monte_carlo(1000 nodes, 100000 dimensions)
+    Examples:
+        >>> import jax, sdifp
+        >>> sdifp.monte_carlo(sdifp.Box.cube(100_000), 1000, key=jax.random.key(0))
+        monte_carlo(1000 nodes, 100000 dimensions)
     """
     return MonteCarloRule(box, "monte_carlo", check_size("size", size), key)

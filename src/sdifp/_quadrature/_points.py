@@ -62,11 +62,12 @@ def from_points(
     - `weights`: shape (M,), positive, with sum 1 (they are normalised again in
         float64, so single precision is enough); equal if left out.
 
-    >>> import numpy as np, sdifp
-    >>> nodes = np.array([[0.1], [0.4], [0.9]])
-    >>> rule = sdifp.from_points(sdifp.Box([0.0], [1.0]), nodes)
-    >>> print(f"{rule.mean(lambda x: x[0]):.4f}")
-    0.4667
+    Examples:
+        >>> import numpy as np, sdifp
+        >>> nodes = np.array([[0.1], [0.4], [0.9]])
+        >>> rule = sdifp.from_points(sdifp.Box([0.0], [1.0]), nodes)
+        >>> print(f"{rule.mean(lambda x: x[0]):.4f}")
+        0.4667
     """
     nodes = np.asarray(check_floating("nodes", nodes))
     if nodes.ndim != 2 or nodes.shape[1] != box.dimension or nodes.shape[0] == 0:
@@ -110,9 +111,10 @@ class HaltonRule(QuadratureRule):
 def halton(box: Box, size: int, *, key: Array) -> QuadratureRule:
     """`size` scrambled Halton nodes with equal weights; any size, few dimensions.
 
-    >>> import jax, sdifp
-    >>> sdifp.halton(sdifp.Box.cube(3), 1000, key=jax.random.key(0))
-    halton(1000 nodes, 3 dimensions)
+    Examples:
+        >>> import jax, sdifp
+        >>> sdifp.halton(sdifp.Box.cube(3), 1000, key=jax.random.key(0))
+        halton(1000 nodes, 3 dimensions)
     """
     engine = scipy.stats.qmc.Halton(box.dimension, scramble=True, rng=seed_from(key))
     size = check_size("size", size)
@@ -139,16 +141,17 @@ def importance(
     The weights are normalised to sum 1, so means are self-normalised: consistent,
     with a bias `O(1/size)`; averages over redraws keep that bias.
 
-    >>> import jax, sdifp
-    >>> import jax.numpy as jnp
-    >>> rule = sdifp.importance(
-    ...     sdifp.Box([0.0], [1.0]), 20_000,
-    ...     sampler=lambda k: jnp.sqrt(jax.random.uniform(k, (1,))),
-    ...     density=lambda x: 2 * x[0],
-    ...     key=jax.random.key(0),
-    ... )
-    >>> abs(float(rule.mean(lambda x: x[0])) - 0.5) < 0.02
-    True
+    Examples:
+        >>> import jax, sdifp
+        >>> import jax.numpy as jnp
+        >>> rule = sdifp.importance(
+        ...     sdifp.Box([0.0], [1.0]), 20_000,
+        ...     sampler=lambda k: jnp.sqrt(jax.random.uniform(k, (1,))),
+        ...     density=lambda x: 2 * x[0],
+        ...     key=jax.random.key(0),
+        ... )
+        >>> abs(float(rule.mean(lambda x: x[0])) - 0.5) < 0.02
+        True
     """
     size = check_size("size", size)
 

@@ -86,10 +86,11 @@ class QuadratureRule(eqx.Module):
         - `chunk`: how many nodes are evaluated at a time; memory is proportional to
             it and does not grow with the size of the rule, backward pass included.
 
-        >>> import sdifp
-        >>> rule = sdifp.gauss_legendre(sdifp.Box([0.0], [1.0]), 3)
-        >>> print(f"{rule.mean(lambda x: x[0] ** 5):.6f}")
-        0.166667
+        Examples:
+            >>> import sdifp
+            >>> rule = sdifp.gauss_legendre(sdifp.Box([0.0], [1.0]), 3)
+            >>> print(f"{rule.mean(lambda x: x[0] ** 5):.6f}")
+            0.166667
         """
         chunk = self.chunk if chunk is None else min(chunk, self.size)
         if chunk < 1:
@@ -133,10 +134,11 @@ class QuadratureRule(eqx.Module):
     ) -> Array:
         """The integral over the box on this rule: the volume times `mean`.
 
-        >>> import sdifp
-        >>> rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 8)
-        >>> print(f"{rule.integrate(lambda x: 1.0 + x[0] - x[0]):.1f}")
-        2.0
+        Examples:
+            >>> import sdifp
+            >>> rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 8)
+            >>> print(f"{rule.integrate(lambda x: 1.0 + x[0] - x[0]):.1f}")
+            2.0
         """
         return self.domain.volume * self.mean(function, chunk=chunk)
 

@@ -48,9 +48,10 @@ class SobolRule(QuadratureRule):
 def sobol(box: Box, size: int, *, key: Array) -> QuadratureRule:
     """`size = 2**m` scrambled Sobol nodes with equal weights, up to 21 201 dimensions.
 
-    >>> import jax, sdifp
-    >>> sdifp.sobol(sdifp.Box.cube(10), 1024, key=jax.random.key(0))
-    sobol(1024 nodes, 10 dimensions)
+    Examples:
+        >>> import jax, sdifp
+        >>> sdifp.sobol(sdifp.Box.cube(10), 1024, key=jax.random.key(0))
+        sobol(1024 nodes, 10 dimensions)
     """
     size = check_power_of_two("sobol", size)
     most = scipy.stats.qmc.Sobol.MAXDIM

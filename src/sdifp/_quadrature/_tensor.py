@@ -123,10 +123,11 @@ class TensorRule(QuadratureRule):
 def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
     """The tensor product of a one-dimensional rule for each axis.
 
-    >>> import sdifp
-    >>> box = sdifp.Box([0.0, 0.0], [1.0, 1.0], periodic=[True, False])
-    >>> sdifp.tensor(box, [sdifp.Trapezoid(16), sdifp.GaussLegendre(4)])
-    tensor(64 nodes, 2 dimensions)
+    Examples:
+        >>> import sdifp
+        >>> box = sdifp.Box([0.0, 0.0], [1.0, 1.0], periodic=[True, False])
+        >>> sdifp.tensor(box, [sdifp.Trapezoid(16), sdifp.GaussLegendre(4)])
+        tensor(64 nodes, 2 dimensions)
     """
     axes = tuple(axes)
     if len(axes) != box.dimension:
@@ -159,9 +160,10 @@ def trapezoid(box: Box, n: int | Sequence[int]) -> QuadratureRule:
 
     Redrawing it shifts the whole grid modulo the box.
 
-    >>> import sdifp
-    >>> sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 64).size
-    64
+    Examples:
+        >>> import sdifp
+        >>> sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 64).size
+        64
     """
     return tensor(box, _same(box, Trapezoid, n))
 
@@ -169,9 +171,10 @@ def trapezoid(box: Box, n: int | Sequence[int]) -> QuadratureRule:
 def midpoint(box: Box, n: int | Sequence[int]) -> QuadratureRule:
     """The midpoint rule, `n` nodes an axis (or one n each).
 
-    >>> import sdifp
-    >>> sdifp.midpoint(sdifp.Box([0.0], [1.0]), 4).nodes.ravel().tolist()
-    [0.125, 0.375, 0.625, 0.875]
+    Examples:
+        >>> import sdifp
+        >>> sdifp.midpoint(sdifp.Box([0.0], [1.0]), 4).nodes.ravel().tolist()
+        [0.125, 0.375, 0.625, 0.875]
     """
     return tensor(box, _same(box, Midpoint, n))
 
@@ -179,9 +182,10 @@ def midpoint(box: Box, n: int | Sequence[int]) -> QuadratureRule:
 def gauss_legendre(box: Box, n: int | Sequence[int]) -> QuadratureRule:
     """The Gauss-Legendre rule, `n` nodes an axis (or one n each).
 
-    >>> import sdifp
-    >>> sdifp.gauss_legendre(sdifp.Box.cube(2), 5).size
-    25
+    Examples:
+        >>> import sdifp
+        >>> sdifp.gauss_legendre(sdifp.Box.cube(2), 5).size
+        25
     """
     return tensor(box, _same(box, GaussLegendre, n))
 

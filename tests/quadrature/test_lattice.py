@@ -67,7 +67,7 @@ def test_axes_that_are_not_periodic_are_folded_by_the_tent_map(getkey):
 def test_nodes_follow_the_definition_for_a_given_generator(getkey):
     box = Box([-1.0, 2.0], [3.0, 2.5], periodic=True)
     rule = lattice(box, 16, key=getkey(), generator=np.array([1, -5]))
-    i, shift = np.arange(16)[:, None], np.asarray(rule.shift)
+    i, shift = np.arange(16)[:, None], (np.asarray(rule.shift) + 0.5) / 2**32
     unit = (i * np.array([1, 11]) / 16 + shift) % 1.0
     np.testing.assert_allclose(rule.nodes, box.lower + box.width * unit, rtol=1e-14)
 
@@ -79,7 +79,8 @@ def test_products_that_wrap_around_32_bits_stay_exact(getkey):
     start = size - 5
     found = rule.block(start, 5)[0][:, 0]
     exact = [
-        ((start + i) * z % size / size + float(rule.shift[0])) % 1 for i in range(5)
+        ((start + i) * z % size / size + (float(rule.shift[0]) + 0.5) / 2**32) % 1
+        for i in range(5)
     ]
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-15)
 

@@ -72,6 +72,24 @@ def build(name):
     return FAMILIES[name]()
 
 
+@each_family
+def test_no_optimiser_can_move_the_nodes(name):
+    rules = [build(name)]
+    if name in RANDOMISED:
+        rules.append(eqx.filter_jit(lambda r: r.redraw(KEY))(rules[0]))
+    for rule in rules:
+        assert not jax.tree.leaves(eqx.filter(rule, eqx.is_inexact_array))
+
+
+@each_family
+def test_single_nodes_are_those_of_the_whole(name):
+    index = np.array([3, 0, build(name).size - 1, 3])
+    nodes, weights = eqx.filter_jit(lambda rule, i: rule.at(i))(build(name), index)
+    all_nodes, all_weights = build(name).nodes, build(name).weights
+    np.testing.assert_array_equal(nodes, np.asarray(all_nodes)[index])
+    np.testing.assert_allclose(weights, np.asarray(all_weights)[index], rtol=1e-15)
+
+
 @functools.cache
 def stored_table(name):
     """All nodes and weights of a family, as NumPy arrays."""
@@ -295,8 +313,8 @@ def halve_cells(rule):
     """A shift that reaches only the first half of each cell."""
     if rule.name == "sobol":
         return eqx.tree_at(lambda r: r.shift, rule, rule.shift >> 4)
-    cells = jnp.array([4.0, 2.0]) if rule.name == "trapezoid" else 8.0
-    return eqx.tree_at(lambda r: r.shift, rule, rule.shift / (2.0 * cells))
+    cells = np.array([4, 2] if rule.name == "trapezoid" else [8, 8], np.uint32)
+    return eqx.tree_at(lambda r: r.shift, rule, rule.shift // (2 * cells))
 
 
 @pytest.mark.parametrize("name", ["trapezoid", "lattice", "sobol"])

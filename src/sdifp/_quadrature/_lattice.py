@@ -3,10 +3,16 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from .._domain import Box
-from ._rule import QuadratureRule, check_power_of_two, seed_from
+from ._rule import (
+    QuadratureRule,
+    check_power_of_two,
+    draw_digits,
+    from_digits,
+    seed_from,
+)
 
 # Beyond this many axes a searched generator gains nothing over a random one.
 _SEARCHED_AXES = 256
@@ -17,22 +23,22 @@ class LatticeRule(QuadratureRule):
     axes that are not periodic, which restores second order there."""
 
     generator: UInt32[Array | np.ndarray, " d"]
-    shift: Float[Array, " d"]
+    shift: UInt32[Array, " d"]
 
-    def block(
-        self, start: int | Array, length: int
-    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
-        index = jnp.asarray(start, jnp.uint32) + jnp.arange(length, dtype=jnp.uint32)
-        # The product wraps modulo 2**32, a multiple of the size: still exact.
-        step = index[:, None] * jnp.asarray(self.generator)[None, :]
-        step = step & jnp.uint32(self.size - 1)
-        unit = (step.astype(self.shift.dtype) / self.size + self.shift[None, :]) % 1.0
+    def at(
+        self, index: Int[Array, " n"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        # Thirty-two binary digits of i z / M and of the shift: products and sums wrap
+        # modulo 2**32, so the fractional part is taken exactly and for nothing.
+        digit = jnp.asarray(self.generator * np.uint32(2**32 // self.size % 2**32))
+        digits = index.astype(jnp.uint32)[:, None] * digit[None, :]
+        unit = from_digits(digits + jnp.asarray(self.shift)[None, :])
         tent = 1.0 - jnp.abs(2.0 * unit - 1.0)
         unit = jnp.where(self.domain.periodic[None, :], unit, tent)
-        return self.domain.from_unit(unit), jnp.full(length, 1.0 / self.size)
+        return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
     def redraw(self, key: Array) -> QuadratureRule:
-        shift = jax.random.uniform(key, (self.dimension,))
+        shift = draw_digits(key, self.dimension)
         return LatticeRule(self.domain, self.name, self.size, self.generator, shift)
 
 
@@ -66,7 +72,7 @@ def lattice(
             f"axes, got {generator.tolist() if generator.size < 20 else generator}"
         )
     # Not a child of the key by `split`: `replicates` may split the same key.
-    shift = jax.random.uniform(jax.random.fold_in(key, size), (box.dimension,))
+    shift = draw_digits(jax.random.fold_in(key, size), box.dimension)
     return LatticeRule(
         box, "lattice", size, (generator % size).astype(np.uint32), shift
     )

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._domain import Box
 from ._rule import QuadratureRule, check_size
@@ -13,16 +13,16 @@ class MonteCarloRule(QuadratureRule):
 
     key: Array
 
-    def block(
-        self, start: int | Array, length: int
-    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
+    def at(
+        self, index: Int[Array, " n"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
         def node(i: Array) -> Array:
             return jax.random.uniform(
                 jax.random.fold_in(self.key, i), (self.dimension,)
             )
 
-        unit = jax.vmap(node)(start + jnp.arange(length))
-        return self.domain.from_unit(unit), jnp.full(length, 1.0 / self.size)
+        unit = jax.vmap(node)(index)
+        return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
     def redraw(self, key: Array) -> QuadratureRule:
         return MonteCarloRule(self.domain, self.name, self.size, key)

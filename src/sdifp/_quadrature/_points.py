@@ -7,44 +7,56 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats.qmc
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, UInt, UInt32
 
 from .._checks import check_floating, check_weights
 from .._domain import Box
-from ._rule import QuadratureRule, check_size, equal_weights, seed_from
+from ._rule import (
+    QuadratureRule,
+    check_size,
+    draw_digits,
+    equal_weights,
+    from_digits,
+    seed_from,
+)
 
 
-def _slice(array: Array | np.ndarray, start: int | Array, length: int) -> Array:
-    return jax.lax.dynamic_slice_in_dim(jnp.asarray(array), start, length)
+class Constants:
+    """Arrays as a static field: compared by value, hashed once."""
+
+    def __init__(self, *arrays: np.ndarray) -> None:
+        self.arrays = arrays
+        self._key = tuple((a.shape, a.tobytes()) for a in arrays)
+        self._hash = hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Constants) and self._key == other._key
+        )
 
 
 class PointsRule(QuadratureRule):
-    """Stored nodes and weights, and the function that draws new ones, if any."""
+    """Nodes and weights that someone else computed, as constants."""
 
-    stored_nodes: Float[Array | np.ndarray, "M d"]
-    stored_weights: Float[Array | np.ndarray, " M"]
-    draw: Callable[[Array], tuple[Array, Array]] | None = eqx.field(
-        static=True, default=None
-    )
+    table: Constants = eqx.field(static=True)
 
     @property
     def nodes(self) -> Float[Array | np.ndarray, "M d"]:
-        return self.stored_nodes
+        return self.table.arrays[0]
 
     @property
     def weights(self) -> Float[Array | np.ndarray, " M"]:
-        return self.stored_weights
+        return self.table.arrays[1]
 
-    def block(
-        self, start: int | Array, length: int
-    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
-        nodes = _slice(self.stored_nodes, start, length)
-        return nodes, _slice(self.stored_weights, start, length)
-
-    def redraw(self, key: Array) -> QuadratureRule:
-        if self.draw is None:
-            return super().redraw(key)
-        return PointsRule(self.domain, self.name, self.size, *self.draw(key), self.draw)
+    def at(
+        self, index: Int[Array, " n"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        dtype = jnp.result_type(float)
+        nodes, weights = (jnp.asarray(a, dtype)[index] for a in self.table.arrays)
+        return nodes, weights
 
 
 def from_points(
@@ -86,26 +98,30 @@ def from_points(
         )
     nodes = np.clip(nodes.astype(np.float64), box.lower, box.upper)
     if weights is None:
-        return PointsRule(box, name, len(nodes), nodes, equal_weights(len(nodes)))
+        return PointsRule(
+            box, name, len(nodes), Constants(nodes, equal_weights(len(nodes)))
+        )
     weights = check_weights(weights, len(nodes))
-    return PointsRule(box, name, len(nodes), nodes, weights / weights.sum())
+    return PointsRule(box, name, len(nodes), Constants(nodes, weights / weights.sum()))
 
 
 class HaltonRule(QuadratureRule):
     """Scrambled Halton points, shifted modulo the box by every redraw."""
 
-    unit: Float[Array | np.ndarray, "M d"]
-    shift: Float[Array | np.ndarray, " d"]
+    digits: UInt32[Array | np.ndarray, "M d"]
+    shift: UInt32[Array | np.ndarray, " d"]
 
-    def block(
-        self, start: int | Array, length: int
-    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
-        unit = (_slice(self.unit, start, length) + jnp.asarray(self.shift)[None]) % 1.0
-        return self.domain.from_unit(unit), jnp.full(length, 1.0 / self.size)
+    def at(
+        self, index: Int[Array, " n"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        # The sum wraps modulo 2**32: a shift modulo the box.
+        digits = jnp.asarray(self.digits)[index] + jnp.asarray(self.shift)[None, :]
+        unit = from_digits(digits)
+        return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
     def redraw(self, key: Array) -> QuadratureRule:
-        shift = jax.random.uniform(key, (self.dimension,))
-        return HaltonRule(self.domain, self.name, self.size, self.unit, shift)
+        shift = draw_digits(key, self.dimension)
+        return HaltonRule(self.domain, self.name, self.size, self.digits, shift)
 
 
 def halton(box: Box, size: int, *, key: Array) -> QuadratureRule:
@@ -118,8 +134,65 @@ def halton(box: Box, size: int, *, key: Array) -> QuadratureRule:
     """
     engine = scipy.stats.qmc.Halton(box.dimension, scramble=True, rng=seed_from(key))
     size = check_size("size", size)
-    unit = engine.random(size)
-    return HaltonRule(box, "halton", size, unit, np.zeros(box.dimension))
+    digits = (engine.random(size) * 2.0**32).astype(np.uint32)
+    return HaltonRule(box, "halton", size, digits, np.zeros(box.dimension, np.uint32))
+
+
+class ImportanceRule(QuadratureRule):
+    """Nodes drawn from a density of the user's, weighted by its inverse."""
+
+    sampler: Callable[[Array], Array] = eqx.field(static=True)
+    density: Callable[[Array], Array] = eqx.field(static=True)
+    # The bits of the floating-point numbers: see QuadratureRule on leaves.
+    node_bits: UInt[Array, "M d"]
+    weight_bits: UInt[Array, " M"]
+
+    @property
+    def nodes(self) -> Float[Array | np.ndarray, "M d"]:
+        return _from_bits(self.node_bits)
+
+    @property
+    def weights(self) -> Float[Array | np.ndarray, " M"]:
+        return _from_bits(self.weight_bits)
+
+    def at(
+        self, index: Int[Array, " n"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        return self.nodes[index], self.weights[index]
+
+    def redraw(self, key: Array) -> QuadratureRule:
+        return ImportanceRule(
+            self.domain,
+            self.name,
+            self.size,
+            self.sampler,
+            self.density,
+            *_draw(key, self.size, self.sampler, self.density),
+        )
+
+
+def _draw(
+    key: Array,
+    size: int,
+    sampler: Callable[[Array], Array],
+    density: Callable[[Array], Array],
+) -> tuple[Array, Array]:
+    nodes = jax.vmap(sampler)(jax.random.split(key, size))
+    values = jax.vmap(density)(nodes)
+    # Divided first by the smallest, so that no weight overflows.
+    weights = jnp.min(values) / values
+    return _to_bits(nodes), _to_bits(weights / jnp.sum(weights))
+
+
+def _to_bits(numbers: Array) -> Array:
+    numbers = numbers.astype(jnp.result_type(float))
+    unsigned = {4: jnp.uint32, 8: jnp.uint64}[numbers.dtype.itemsize]
+    return jax.lax.bitcast_convert_type(numbers, unsigned)
+
+
+def _from_bits(bits: Array) -> Array:
+    floating = {4: jnp.float32, 8: jnp.float64}[bits.dtype.itemsize]
+    return jax.lax.bitcast_convert_type(bits, floating)
 
 
 def importance(
@@ -154,40 +227,32 @@ def importance(
         True
     """
     size = check_size("size", size)
-
-    def sample(key: Array) -> tuple[Array, Array]:
-        nodes = jax.vmap(sampler)(jax.random.split(key, size))
-        return nodes, jax.vmap(density)(nodes)
-
-    def draw(key: Array) -> tuple[Array, Array]:
-        nodes, values = sample(key)
-        # Divided first by the smallest, so that no weight overflows.
-        weights = jnp.min(values) / values
-        return nodes, weights / jnp.sum(weights)
-
     point = jax.eval_shape(sampler, key)
     if point.shape != (box.dimension,):
         raise ValueError(
             f"sampler must return one point of shape ({box.dimension},), got "
             f"{point.shape}"
         )
-    nodes, values = sample(key)
-    if values.shape != (size,):
+    value = jax.eval_shape(density, point)
+    if value.shape != ():
         raise ValueError(
-            f"density must return one number a point, got shape {values.shape[1:]}"
+            f"density must return one number a point, got shape {value.shape}"
         )
+    bits = _draw(key, size, sampler, density)
+    rule = ImportanceRule(box, "importance", size, sampler, density, *bits)
+    nodes = _from_bits(rule.node_bits)
     inside = np.asarray(box.contains(nodes))
     if not inside.all():
         i = int(np.flatnonzero(~inside)[0])
         raise ValueError(
             f"sampler must return points in the box, got {nodes[i].tolist()}"
         )
-    bad = np.flatnonzero(~((np.asarray(values) > 0) & np.isfinite(values)))
+    values = np.asarray(jax.vmap(density)(nodes))
+    bad = np.flatnonzero(~((values > 0) & np.isfinite(values)))
     if bad.size:
         i = int(bad[0])
         raise ValueError(
             f"density must be positive and finite where sampler draws, got "
             f"{values[i]} at {nodes[i].tolist()}"
         )
-    weights = np.asarray(draw(key)[1], np.float64)
-    return PointsRule(box, "importance", size, nodes, weights / weights.sum(), draw)
+    return rule

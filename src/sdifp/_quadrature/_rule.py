@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, UInt32
 
 from .._domain import Box
 
@@ -28,6 +28,9 @@ class QuadratureRule(eqx.Module):
     `Q[g] = sum_i w_i g(x_i)` approximates the *mean* of g over the box; the integral
     is the volume times that. Nodes are made block by block from a few numbers, so a
     rule costs almost no memory whatever its size and dimension.
+
+    A rule is a pytree without floating-point leaves: it can be an argument of `jit`
+    and a part of a model, and no optimiser will ever move its nodes.
     """
 
     domain: Box = eqx.field(static=True)
@@ -35,10 +38,16 @@ class QuadratureRule(eqx.Module):
     size: int = eqx.field(static=True)
 
     @abc.abstractmethod
+    def at(
+        self, index: Int[Array, " n"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        """The nodes and weights of these indices, which may be traced."""
+
     def block(
         self, start: int | Array, length: int
     ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
-        """Nodes and weights `start` to `start + length`; `start` may be traced."""
+        """The nodes and weights `start` to `start + length`; `start` may be traced."""
+        return self.at(start + jnp.arange(length))
 
     def redraw(self, key: Array) -> "QuadratureRule":
         """The same rule with fresh randomisation; callable inside `jit`."""
@@ -162,6 +171,17 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
+
+
+def draw_digits(key: Array, dimension: int) -> UInt32[Array, " d"]:
+    """A uniform random number for each axis, as its first 32 binary digits."""
+    return jax.random.bits(key, (dimension,), jnp.uint32)
+
+
+def from_digits(digits: UInt32[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The numbers in [0, 1] with these 32 binary digits, in the middle of the cell
+    that they leave, so that the mean over random digits is exact."""
+    return (digits.astype(jnp.result_type(float)) + 0.5) * 2.0**-32
 
 
 def check_size(name: str, size: int) -> int:

@@ -1,15 +1,18 @@
 """Scrambled Sobol points, randomised again by a digital shift inside `jit`."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats.qmc
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from .._domain import Box
-from ._rule import QuadratureRule, check_power_of_two, seed_from
-
-_BITS = 32
+from ._rule import (
+    QuadratureRule,
+    check_power_of_two,
+    draw_digits,
+    from_digits,
+    seed_from,
+)
 
 
 class SobolRule(QuadratureRule):
@@ -25,23 +28,22 @@ class SobolRule(QuadratureRule):
     directions: UInt32[Array | np.ndarray, "bits d"]
     shift: UInt32[Array | np.ndarray, " d"]
 
-    def block(
-        self, start: int | Array, length: int
-    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
-        index = jnp.asarray(start, jnp.uint32) + jnp.arange(length, dtype=jnp.uint32)
+    def at(
+        self, index: Int[Array, " n"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+        index = index.astype(jnp.uint32)
         gray = index ^ (index >> 1)
         digits = jnp.broadcast_to(
-            jnp.asarray(self.shift)[None, :], (length, self.dimension)
+            jnp.asarray(self.shift)[None, :], (index.size, self.dimension)
         )
         for bit, row in enumerate(jnp.asarray(self.directions)):
             chosen = ((gray >> bit) & 1).astype(bool)[:, None]
             digits = digits ^ jnp.where(chosen, row[None, :], jnp.uint32(0))
-        # The middle of the cell, so that the mean over shifts is exact.
-        unit = (digits.astype(jnp.result_type(float)) + 0.5) * 2.0**-_BITS
-        return self.domain.from_unit(unit), jnp.full(length, 1.0 / self.size)
+        unit = from_digits(digits)
+        return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
     def redraw(self, key: Array) -> QuadratureRule:
-        shift = jax.random.bits(key, (self.dimension,), jnp.uint32)
+        shift = draw_digits(key, self.dimension)
         return SobolRule(self.domain, self.name, self.size, self.directions, shift)
 
 
@@ -61,13 +63,13 @@ def sobol(box: Box, size: int, *, key: Array) -> QuadratureRule:
             f"{box.dimension}; use monte_carlo"
         )
     engine = scipy.stats.qmc.Sobol(
-        box.dimension, scramble=True, bits=_BITS, rng=seed_from(key)
+        box.dimension, scramble=True, bits=32, rng=seed_from(key)
     )
 
     def digits(index: int) -> np.ndarray:
         if index > engine.num_generated:
             engine.fast_forward(index - engine.num_generated)
-        return np.asarray(engine.random(1)[0] * 2.0**_BITS, np.uint32)
+        return np.asarray(engine.random(1)[0] * 2.0**32, np.uint32)
 
     shift = digits(0)
     # The Gray code of 2**(k + 1) - 1 is the single bit k.

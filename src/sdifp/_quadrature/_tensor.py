@@ -8,14 +8,19 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, UInt32
 
 from .._domain import Box
-from ._rule import QuadratureRule, check_size, equal_weights
+from ._rule import (
+    QuadratureRule,
+    check_size,
+    draw_digits,
+    equal_weights,
+    from_digits,
+)
 
 # One float64 a node must fit in 1 GiB: beyond that no user of a tensor grid gets an
 # answer in reasonable time, and a mistyped size should say so at once.
@@ -88,19 +93,20 @@ class TensorRule(QuadratureRule):
     """The tensor product of one `AxisRule` for each axis of a box."""
 
     axes: tuple[AxisRule, ...] = eqx.field(static=True)
-    shift: Float[Array, " d"] | None = None
+    shift: UInt32[Array, " d"] | None = None
 
-    def block(
-        self, start: int | Array, length: int
-    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
+    def at(
+        self, index: Int[Array, " n"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
         shape = tuple(axis.n for axis in self.axes)
-        index = jnp.unravel_index(start + jnp.arange(length), shape)
-        columns, weights = [], jnp.ones(length)
-        for k, (i, axis) in enumerate(zip(index, self.axes, strict=True)):
+        columns, weights = [], jnp.ones(index.shape)
+        for k, (i, axis) in enumerate(
+            zip(jnp.unravel_index(index, shape), self.axes, strict=True)
+        ):
             nodes, axis_weights = axis.on_unit_interval()
             column = jnp.asarray(nodes, weights.dtype)[i]
             if self.shift is not None:
-                column = (column + self.shift[k]) % 1.0
+                column = (column + from_digits(self.shift[k])) % 1.0
             columns.append(column)
             weights = weights * jnp.asarray(axis_weights, weights.dtype)[i]
         return self.domain.from_unit(jnp.stack(columns, axis=-1)), weights
@@ -116,7 +122,7 @@ class TensorRule(QuadratureRule):
     def redraw(self, key: Array) -> QuadratureRule:
         if not all(isinstance(axis, Trapezoid) for axis in self.axes):
             return super().redraw(key)
-        shift = jax.random.uniform(key, (self.dimension,))
+        shift = draw_digits(key, self.dimension)
         return TensorRule(self.domain, self.name, self.size, self.axes, shift)
 
 

@@ -4,6 +4,14 @@ The public names, and nothing else.
 """
 
 from ._domain import Box as Box
+from ._field import ConservedField as ConservedField
+from ._field import Detached as Detached
+from ._field import Exact as Exact
+from ._field import FieldAt as FieldAt
+from ._field import GradientMode as GradientMode
+from ._field import MiniBatch as MiniBatch
+from ._field import Subsampled as Subsampled
+from ._field import conserve as conserve
 from ._projection import AbsoluteFloor as AbsoluteFloor
 from ._projection import Correction as Correction
 from ._projection import Moments as Moments

@@ -175,17 +175,15 @@ def correct(
 
     finite = jnp.isfinite(moments.square) & jnp.isfinite(scale) & jnp.isfinite(level)
     finite = finite & jnp.isfinite(moments.pivot) & jnp.isfinite(wanted)
-    status = jnp.select(
-        [~finite, infeasible, constant, degenerate, floored],
-        [
-            Status.NOT_FINITE,
-            Status.INFEASIBLE,
-            Status.CONSTANT,
-            Status.DEGENERATE,
-            Status.FLOORED,
-        ],
-        Status.REGULAR,
-    ).astype(jnp.int32)
+    status = jnp.full(finite.shape, Status.REGULAR, jnp.int32)
+    for holds, outcome in (
+        (floored, Status.FLOORED),
+        (degenerate, Status.DEGENERATE),
+        (constant, Status.CONSTANT),
+        (infeasible, Status.INFEASIBLE),
+        (~finite, Status.NOT_FINITE),
+    ):
+        status = jnp.where(holds, jnp.int32(outcome), status)
     return Correction(scale, level, pivot, offset, status)
 
 

@@ -22,6 +22,10 @@ from .._checks import check_finite, check_floating, check_weights, is_concrete
 # cache and for the extra memory to be small, enough to make the merging free.
 _CHUNK = 2**16
 
+# Up to here the sums are plain, which Taylor mode (jax.experimental.jet) needs: it
+# cannot pass a custom derivative rule.
+_PLAIN = 2**12
+
 _Total = Callable[[Array], Array]
 
 
@@ -172,6 +176,13 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
     )
 
 
+def moments_about(
+    pivot: Array, values: Array, weights: Array, profile: Array | None
+) -> Moments:
+    """The sums of one part of a rule about a given pivot, plainly differentiable."""
+    return _about_pivot(_sum, pivot, values, weights, profile)
+
+
 def accumulator() -> np.dtype:
     """The dtype in which sums run: float64 where x64 is on, else float32."""
     return jax.dtypes.canonicalize_dtype(np.float64)
@@ -179,6 +190,8 @@ def accumulator() -> np.dtype:
 
 @jax.jit
 def _moments(values: Array, weights: Array, profile: Array | None) -> Moments:
+    if values.shape[-1] <= _PLAIN:
+        return _two_pass(_sum, values, weights, profile)
     return _recentred(values, weights, profile)
 
 
@@ -192,14 +205,14 @@ def _recentred(values: Array, weights: Array, profile: Array | None) -> Moments:
             jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=length, axis=-1
         )
         arrays = cut(values), cut(weights), None if profile is None else cut(profile)
-        return _two_pass(*arrays)
+        return _two_pass(_pairwise, *arrays)
 
     def body(carry: Moments, start: Array) -> tuple[Moments, None]:
         return merge_moments(carry, part(start, chunk)), None
 
     full, rest = divmod(size, chunk)
     if full == 0:
-        return _two_pass(values, weights, profile)
+        return _two_pass(_pairwise, values, weights, profile)
     out, _ = jax.lax.scan(body, part(0, chunk), jnp.arange(1, full) * chunk)
     return merge_moments(out, part(full * chunk, rest)) if rest else out
 
@@ -209,21 +222,25 @@ def _recentred_jvp(
     primals: tuple[Array, Array, Array | None],
     tangents: tuple[Array, Array, Array | None],
 ) -> tuple[Moments, Moments]:
-    # No moment depends on the pivot, so it is held fixed: the sums are then
-    # polynomials of the values, and autodiff of them is exact and cheap.
+    # The derivative by plain sums about the same fixed pivot, instead of one through
+    # the chunks: one vector of the rule's length in memory, not one for each step.
     out = _recentred(*primals)
-    about = functools.partial(_about_pivot, _sum, jax.lax.stop_gradient(out.pivot))
+    about = functools.partial(moments_about, jax.lax.stop_gradient(out.pivot))
     return out, jax.jvp(about, primals, tangents)[1]
 
 
-def _two_pass(values: Array, weights: Array, profile: Array | None) -> Moments:
+def _two_pass(
+    total: _Total, values: Array, weights: Array, profile: Array | None
+) -> Moments:
     if profile is None:
-        level, square = _dot(_pairwise, weights, values), _dot(_pairwise, weights)
+        level, square = _dot(total, weights, values), _dot(total, weights)
     else:
-        level = _dot(_pairwise, weights, profile, values)
-        square = _dot(_pairwise, weights, profile, profile)
-    pivot = level / jnp.where(square > 0.0, square, 1.0)
-    return _about_pivot(_pairwise, pivot, values, weights, profile)
+        level = _dot(total, weights, profile, values)
+        square = _dot(total, weights, profile, profile)
+    # No moment depends on the pivot, so it is held fixed in derivatives: the sums
+    # about it are polynomials of the values, and autodiff of them is exact and cheap.
+    pivot = jax.lax.stop_gradient(level / jnp.where(square > 0.0, square, 1.0))
+    return _about_pivot(total, pivot, values, weights, profile)
 
 
 def _about_pivot(

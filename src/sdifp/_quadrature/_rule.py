@@ -49,6 +49,11 @@ class QuadratureRule(eqx.Module):
         """The nodes and weights `start` to `start + length`; `start` may be traced."""
         return self.at(start + jnp.arange(length))
 
+    @property
+    def is_randomised(self) -> bool:
+        """Whether `redraw` gives fresh nodes."""
+        return type(self).redraw is not QuadratureRule.redraw
+
     def redraw(self, key: Array) -> "QuadratureRule":
         """The same rule with fresh randomisation; callable inside `jit`."""
         del key

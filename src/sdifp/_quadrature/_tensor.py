@@ -119,8 +119,12 @@ class TensorRule(QuadratureRule):
         weights = functools.reduce(np.multiply.outer, columns).ravel()
         return weights / weights.sum()
 
+    @property
+    def is_randomised(self) -> bool:
+        return all(isinstance(axis, Trapezoid) for axis in self.axes)
+
     def redraw(self, key: Array) -> QuadratureRule:
-        if not all(isinstance(axis, Trapezoid) for axis in self.axes):
+        if not self.is_randomised:
             return super().redraw(key)
         shift = draw_digits(key, self.dimension)
         return TensorRule(self.domain, self.name, self.size, self.axes, shift)

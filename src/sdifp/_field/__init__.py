@@ -1,0 +1,10 @@
+"""Networks that conserve."""
+
+from ._field import ConservedField as ConservedField
+from ._field import FieldAt as FieldAt
+from ._field import conserve as conserve
+from ._gradient import Detached as Detached
+from ._gradient import Exact as Exact
+from ._gradient import GradientMode as GradientMode
+from ._gradient import MiniBatch as MiniBatch
+from ._gradient import Subsampled as Subsampled

@@ -1,0 +1,354 @@
+"""conserve: a network whose integrals hold at every time."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from .._projection import (
+    AbsoluteFloor,
+    Correction,
+    Moments,
+    RelativeFloor,
+    Status,
+    correct,
+)
+from .._quadrature import QuadratureRule
+from ._gradient import Exact, GradientMode, MiniBatch, Subsampled
+from ._targets import Target, TargetLike, targets_for
+
+
+class FieldAt(eqx.Module):
+    """A conserved field at one time: the quadrature is done, points cost one
+    evaluation of the network and one multiplication and addition."""
+
+    net: Callable[..., Array]
+    time: Float[Array, ""] | None
+    moments: Moments
+    "of the raw network on the rule"
+    correction: Correction
+    means: tuple[Float[Array, ""] | None, ...]
+    "the target mean of each component, if any"
+    profile: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
+
+    @property
+    def scale(self) -> Float[Array, "..."]:
+        """alpha at this time, for each component."""
+        return self.correction.scale
+
+    @property
+    def shift(self) -> Float[Array, "..."]:
+        """beta at this time, for each component; it multiplies the profile."""
+        return self.correction.shift
+
+    @property
+    def status(self) -> Int[Array, "..."]:
+        """A `Status` for each component."""
+        return self.correction.status
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
+        """The field at one point of this time."""
+        raw = _evaluate(self.net, x, self.time)
+        phi = None if self.profile is None else self.profile(x)[None]
+        return self.correction(raw[..., None], phi)[..., 0]
+
+    def gauge(self) -> Float[Array, ""]:
+        """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets.
+
+        Scale and offset of the raw network do not matter to the field, so they drift
+        in training. A small multiple of this (0.01) in the loss pins them softly; V is
+        the variance of the corrected field on the rule.
+        """
+        scale, raw = jnp.atleast_1d(self.scale), jnp.atleast_1d(self.moments.mean)
+        spread = jnp.atleast_1d(self.moments.spread)
+        out = jnp.zeros(())
+        for k, mean in enumerate(self.means):
+            # A component without targets has scale 1 and adds nothing.
+            factor = jnp.abs(scale[k])
+            live = factor > 0.0
+            out += jnp.where(live, jnp.log(jnp.where(live, factor, 1.0)), 0.0) ** 2
+            if mean is not None:
+                variance = jax.lax.stop_gradient(factor**2 * spread[k])
+                safe = jnp.where(variance > 0.0, variance, 1.0)
+                out += jnp.where(variance > 0.0, (raw[k] - mean) ** 2 / safe, 0.0)
+        return out
+
+
+class ConservedField(eqx.Module):
+    """A network with prescribed integrals; made by `conserve`.
+
+    Call it with a point and a time, `u(x, t)`; where many points share a time,
+    `u.at(t)` does the quadrature once. Its trainable leaves are those of the network.
+    """
+
+    net: Callable[..., Array]
+    rule: QuadratureRule
+    gradient: GradientMode
+    mass: tuple[Target | None, ...] = eqx.field(static=True)
+    energy: tuple[Target | None, ...] = eqx.field(static=True)
+    profile: Callable[[Array], Array] | None = eqx.field(static=True)
+    floor: RelativeFloor | AbsoluteFloor = eqx.field(static=True)
+    normalised: bool = eqx.field(static=True)
+
+    def at(self, t: ArrayLike | None = None) -> FieldAt:
+        """The field at time t (left out if the network has no time)."""
+        time = None if t is None else jnp.asarray(t, jnp.result_type(float, t))
+        raw, correction, means = _correction_at(self, time)
+        return FieldAt(self.net, time, raw, correction, means, self.profile)
+
+    def __call__(
+        self, x: Float[Array, " d"], t: ArrayLike | None = None
+    ) -> Float[Array, "..."]:
+        """The field at one point and time."""
+        return self.at(t)(x)
+
+    def redraw(self, key: Array, *, rule: bool | None = None) -> "ConservedField":
+        """The same field with fresh randomness for one training step; callable inside
+        `jit`.
+
+        **Arguments:**
+
+        - `rule`: whether to redraw the rule as well as the nodes of the gradient. By
+            default where the rule is randomised, in more than three dimensions.
+        """
+        for_rule, for_gradient = jax.random.split(key)
+        fresh = self.gradient.redraw(for_gradient)
+        if rule is None:
+            rule = self.rule.dimension > 3 and self.rule.is_randomised
+        new = self.rule.redraw(for_rule) if rule else self.rule
+        return eqx.tree_at(lambda u: (u.rule, u.gradient), self, (new, fresh))
+
+    def on(self, rule: QuadratureRule) -> "ConservedField":
+        """The same network, conserving on another rule of the same box."""
+        if rule.domain != self.rule.domain:
+            raise ValueError(
+                f"rule must live on the box of the field, {self.rule.domain}, got "
+                f"{rule.domain}"
+            )
+        _check_subset(self.gradient, rule)
+        return eqx.tree_at(lambda u: u.rule, self, rule)
+
+    def check(self, times: ArrayLike | None = None) -> None:
+        """Raise `ValueError` if a target cannot be met, naming the first time.
+
+        **Arguments:**
+
+        - `times`: the times to look at; left out if the network has no time.
+        """
+        grid = [None] if times is None else np.ravel(np.asarray(times, float)).tolist()
+        for t in grid:
+            status = np.atleast_1d(np.asarray(self.at(t).status))
+            bad = np.flatnonzero(status >= Status.DEGENERATE)
+            if not bad.size:
+                continue
+            k = int(bad[0])
+            when = "" if t is None else f" at t = {t:g}"
+            which = f" of component {k}" if status.size > 1 else ""
+            raise ValueError(
+                f"the targets{which} cannot be met{when}: "
+                f"{self._reason(Status(int(status[k])), k, t)}"
+            )
+
+    def _reason(self, status: Status, k: int, t: float | None) -> str:
+        if status == Status.DEGENERATE:
+            return "the network is constant on the nodes and variance is asked for"
+        if status == Status.NOT_FINITE:
+            return "the network, or a target, is not finite"
+        mass, energy = (
+            None if target is None else float(target(t))
+            for target in (self.mass[k], self.energy[k])
+        )
+        if mass is None:
+            return f"energy = {energy:g} is negative"
+        least = mass * mass / (1.0 if self.normalised else self.rule.domain.volume)
+        return (
+            f"energy = {energy:g} is below the least that a field of mass {mass:g} "
+            f"can have, {least:g}"
+            + (" or more, with a profile" if self.profile else "")
+        )
+
+
+@eqx.filter_jit
+def _correction_at(
+    field: ConservedField, time: Array | None
+) -> tuple[Moments, Correction, tuple[Array | None, ...]]:
+    params, rest = eqx.partition(field.net, eqx.is_inexact_array)
+    # On the parameters, never on values: that would cut derivatives in x and t too.
+    frozen = eqx.combine(jax.tree.map(jax.lax.stop_gradient, params), rest)
+
+    def evaluator(net: Callable[..., Array]) -> Any:
+        def evaluate(nodes: Array) -> tuple[Array, Array | None]:
+            values = jax.vmap(lambda x: _evaluate(net, x, time))(nodes)
+            phi = None if field.profile is None else jax.vmap(field.profile)(nodes)
+            return jnp.moveaxis(values, 0, -1), phi
+
+        return evaluate
+
+    raw = field.gradient.moments(evaluator(field.net), evaluator(frozen), field.rule)
+    volume = 1.0 if field.normalised else field.rule.domain.volume
+    parts, means = [], []
+    for k, (mass, energy) in enumerate(zip(field.mass, field.energy, strict=True)):
+        own = raw if raw.pivot.ndim == 0 else _component(raw, k)
+        targets: dict[str, Any] = {}
+        if mass is not None:
+            targets["mean"] = mass(time) / volume
+        if energy is not None:
+            targets["second_moment"] = energy(time) / volume
+        means.append(targets.get("mean"))
+        parts.append(
+            correct(own, **targets, floor=field.floor) if targets else _identity(own)
+        )
+    if raw.pivot.ndim == 0:
+        correction = parts[0]
+    else:
+        correction = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    return raw, correction, tuple(means)
+
+
+def _component(raw: Moments, k: int) -> Moments:
+    return Moments(
+        raw.pivot[k],
+        raw.weight,
+        raw.profile,
+        raw.profile_square,
+        raw.residual[k],
+        raw.cross[k],
+        raw.square[k],
+    )
+
+
+def _identity(raw: Moments) -> Correction:
+    zero = jnp.zeros_like(raw.pivot)
+    status = jnp.full(zero.shape, Status.REGULAR, jnp.int32)
+    return Correction(jnp.ones_like(zero), zero, zero, zero, status)
+
+
+def _evaluate(net: Callable[..., Array], x: Array, time: Array | None) -> Array:
+    return net(x) if time is None else net(x, time)
+
+
+def conserve(
+    net: Callable[..., Array],
+    rule: QuadratureRule,
+    mass: TargetLike | Sequence[TargetLike | None] | None = None,
+    energy: TargetLike | Sequence[TargetLike | None] | None = None,
+    *,
+    profile: Callable[[Array], Array] | None = None,
+    gradient: GradientMode = Exact(),
+    floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
+    normalised: bool = False,
+    times: ArrayLike | None = None,
+) -> ConservedField:
+    """Wrap a network so that its integrals hold on a rule, at every time.
+
+    **Arguments:**
+
+    - `net`: a function `f(x, t)` of one point, shape (d,), and one time, or `f(x)`;
+        it returns one number or a vector of components. Parameters must be leaves of
+        `net`: an Equinox module, or `jax.tree_util.Partial(apply, parameters)`.
+    - `rule`: the quadrature rule on which the integrals hold.
+    - `mass`: the integral of u over the box: a number, or a differentiable function
+        of t. For several components a list with one entry each, None where there is
+        no target; components without targets are left as they are.
+    - `energy`: the integral of u^2 (not the mechanical energy), likewise. Either may
+        be left out.
+    - `profile`: the function of x that the shift multiplies; one that vanishes on the
+        boundary keeps homogeneous Dirichlet data.
+    - `gradient`: how the moments are differentiated by the parameters: `Exact()`,
+        `Subsampled(k)`, or for comparison `Detached()`, `MiniBatch(k)`.
+    - `floor`: the least variance to divide by.
+    - `normalised`: the targets are integrals over the volume of the box, that is,
+        means. Needed where the volume overflows, in very high dimension.
+    - `times`: times at which to check at once that the targets can be met.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, sdifp
+        >>> rule = sdifp.rule_for(sdifp.Box([0.0], [2.0], periodic=True), 64)
+        >>> net = lambda x, t: jnp.exp(jnp.sin(jnp.pi * (x[0] - t)))
+        >>> u = sdifp.conserve(net, rule, mass=1.0, energy=lambda t: 2.0 + t)
+        >>> now = u.at(0.5)
+        >>> print(f"{rule.integrate(now):.4f}")
+        1.0000
+        >>> print(f"{rule.integrate(lambda x: now(x) ** 2):.4f}")
+        2.5000
+    """
+    if mass is None and energy is None:
+        raise ValueError("give a target: mass, energy or both")
+    if profile is not None and mass is None:
+        raise ValueError("profile has no effect without mass: nothing is shifted")
+    shape, has_time = _output_shape(net, rule)
+    _check_subset(gradient, rule)
+    components = shape[0] if shape else None
+    masses = targets_for("mass", mass, components)
+    energies = targets_for("energy", energy, components)
+    for name, targets in (("mass", masses), ("energy", energies)):
+        if not has_time and any(t is not None and t.is_function for t in targets):
+            raise ValueError(f"{name} must be a number for a network without time")
+    if not normalised:
+        try:
+            _ = rule.domain.volume
+        except OverflowError as error:
+            raise ValueError(
+                f"{error}; give means as mass and energy, with normalised=True"
+            ) from None
+    if profile is not None:
+        _check_profile(profile, rule)
+    field = ConservedField(
+        net, rule, gradient, masses, energies, profile, floor, normalised
+    )
+    if times is not None:
+        field.check(times)
+    return field
+
+
+def _output_shape(
+    net: Callable[..., Array], rule: QuadratureRule
+) -> tuple[tuple[int, ...], bool]:
+    """The shape of the network's output, and whether it takes a time."""
+    dtype = jnp.result_type(float)
+    point = jax.ShapeDtypeStruct((rule.dimension,), dtype)
+    time = jax.ShapeDtypeStruct((), dtype)
+    errors = []
+    for arguments in ((point, time), (point,)):
+        try:
+            out = eqx.filter_eval_shape(net, *arguments)
+        except Exception as error:
+            errors.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            continue
+        if not hasattr(out, "shape") or len(out.shape) > 1 or 0 in out.shape:
+            got = getattr(out, "shape", type(out).__name__)
+            raise ValueError(
+                f"net must return one number or a vector of components for one point, "
+                f"got {got}; leave the batch to vmap"
+            )
+        if not jnp.issubdtype(out.dtype, jnp.floating):
+            raise TypeError(f"net must return floating-point numbers, got {out.dtype}")
+        return out.shape, len(arguments) == 2
+    raise ValueError(
+        f"net cannot be evaluated at a point of shape ({rule.dimension},), the "
+        f"dimension of the rule, with a time ({errors[0]}) nor without ({errors[1]})"
+    )
+
+
+def _check_subset(gradient: GradientMode, rule: QuadratureRule) -> None:
+    if isinstance(gradient, Subsampled | MiniBatch) and gradient.k > rule.size:
+        raise ValueError(
+            f"k must be at most the {rule.size} nodes of the rule, got {gradient.k}"
+        )
+
+
+def _check_profile(profile: Callable[[Array], Array], rule: QuadratureRule) -> None:
+    point = jax.ShapeDtypeStruct((rule.dimension,), jnp.result_type(float))
+    shape = jax.eval_shape(profile, point).shape
+    if shape != ():
+        raise ValueError(f"profile must return one number, got shape {shape}")
+    mean, size = rule.mean(lambda x: jnp.stack([profile(x), jnp.abs(profile(x))]))
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    if float(size) == 0.0:
+        raise ValueError("profile must not be zero on every node of the rule")
+    if abs(float(mean)) <= 4 * eps * float(size):
+        raise ValueError("profile must not have mean zero on the rule")

@@ -1,0 +1,205 @@
+"""How the moments of a network on a rule are differentiated by its parameters.
+
+Every mode has the exact moments as its value, and exact derivatives in x and t, on all
+nodes of the rule (`MiniBatch` aside). They differ in the gradient with respect to the
+parameters, and in its cost.
+"""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._projection import Moments, merge_moments, moments_of_part
+from .._projection._moments import moments_about
+from .._quadrature import QuadratureRule
+
+# Rows of one evaluation of the network: enough to fill the matrix products, few
+# enough for the activations to stay in the cache.
+_CHUNK = 4096
+
+Evaluate = Callable[[Array], tuple[Array, Array | None]]
+"""Nodes to values with the nodes on the last axis, and the profile, if any."""
+
+
+class GradientMode(eqx.Module):
+    """What `conserve` differentiates the moments by."""
+
+    @abc.abstractmethod
+    def moments(
+        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+    ) -> Moments:
+        """The moments; `frozen` is `evaluate` with constant parameters."""
+
+    def redraw(self, key: Array) -> "GradientMode":
+        """The same mode with fresh randomness, for one training step."""
+        del key
+        return self
+
+
+class Exact(GradientMode):
+    """The gradient on all nodes, equal to the one that autodiff finds, in memory
+    proportional to `chunk` and not to the size of the rule.
+
+    **Arguments:**
+
+    - `chunk`: how many nodes are evaluated at a time.
+    """
+
+    chunk: int = eqx.field(static=True, default=_CHUNK)
+
+    def __check_init__(self) -> None:
+        _check_count("chunk", self.chunk)
+
+    def moments(
+        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+    ) -> Moments:
+        return streamed_moments(evaluate, rule, self.chunk)
+
+
+class Subsampled(GradientMode):
+    """An unbiased gradient from `k` random nodes; value and derivatives in time stay
+    exact on all of them.
+
+    Needs fresh randomness in every step: `u = u.redraw(key)` inside the step. Without
+    it the gradient is the exact one.
+
+    **Arguments:**
+
+    - `k`: how many nodes the gradient is estimated from.
+    - `stratified`: one node from each of `k` runs of neighbours (less noise), instead
+        of `k` nodes at random.
+    - `chunk`: how many nodes are evaluated at a time.
+    """
+
+    k: int = eqx.field(static=True)
+    stratified: bool = eqx.field(static=True, default=True)
+    chunk: int = eqx.field(static=True, default=_CHUNK)
+    key: Array | None = None
+
+    def __check_init__(self) -> None:
+        _check_count("k", self.k)
+        _check_count("chunk", self.chunk)
+
+    def redraw(self, key: Array) -> "Subsampled":
+        return Subsampled(self.k, self.stratified, self.chunk, key)
+
+    def moments(
+        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+    ) -> Moments:
+        if self.key is None:
+            return streamed_moments(evaluate, rule, self.chunk)
+        whole = streamed_moments(frozen, rule, self.chunk)
+        index, factor = choose_nodes(self.key, rule.size, self.k, self.stratified)
+        nodes, weights = rule.at(index)
+        # The difference is zero in value and in every derivative by x and t; its
+        # gradient by the parameters is the estimate.
+        live, dead = (
+            moments_about(whole.pivot, values, factor * weights, profile)
+            for values, profile in (evaluate(nodes), frozen(nodes))
+        )
+        return eqx.tree_at(
+            lambda m: (m.residual, m.cross, m.square),
+            whole,
+            (
+                whole.residual + (live.residual - dead.residual),
+                whole.cross + (live.cross - dead.cross),
+                whole.square + (live.square - dead.square),
+            ),
+        )
+
+
+class Detached(GradientMode):
+    """No gradient through the moments. **Biased**: the network is trained as if scale
+    and shift were given numbers, which can run away. For comparison.
+
+    **Arguments:**
+
+    - `chunk`: how many nodes are evaluated at a time.
+    """
+
+    chunk: int = eqx.field(static=True, default=_CHUNK)
+
+    def __check_init__(self) -> None:
+        _check_count("chunk", self.chunk)
+
+    def moments(
+        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+    ) -> Moments:
+        return streamed_moments(frozen, rule, self.chunk)
+
+
+class MiniBatch(GradientMode):
+    """Moments, value and gradient, from `k` random nodes alone. **Biased, and not
+    exact on the rule**: what a projection of each training batch does. For comparison.
+
+    Needs `u = u.redraw(key)` in every step; without it all nodes are used.
+
+    **Arguments:**
+
+    - `k`: how many nodes the moments are taken from.
+    """
+
+    k: int = eqx.field(static=True)
+    key: Array | None = None
+
+    def __check_init__(self) -> None:
+        _check_count("k", self.k)
+
+    def redraw(self, key: Array) -> "MiniBatch":
+        return MiniBatch(self.k, key)
+
+    def moments(
+        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+    ) -> Moments:
+        if self.key is None:
+            return streamed_moments(evaluate, rule, _CHUNK)
+        index, factor = choose_nodes(self.key, rule.size, self.k, stratified=False)
+        nodes, weights = rule.at(index)
+        values, profile = evaluate(nodes)
+        return moments_of_part(values, factor * weights, profile)
+
+
+def streamed_moments(evaluate: Evaluate, rule: QuadratureRule, chunk: int) -> Moments:
+    """The moments on all nodes, `chunk` of them at a time, merged in fixed order."""
+    chunk = min(chunk, rule.size)
+
+    def part(start: int | Array, length: int) -> Moments:
+        nodes, weights = rule.block(start, length)
+        values, profile = evaluate(nodes)
+        return moments_of_part(values, weights, profile)
+
+    full, rest = divmod(rule.size, chunk)
+    if full == 1 and not rest:
+        return part(0, chunk)
+    # Values are made again in the backward pass instead of being kept.
+    part = jax.checkpoint(part, static_argnums=1)
+    out, _ = jax.lax.scan(
+        lambda carry, start: (merge_moments(carry, part(start, chunk)), None),
+        part(0, chunk),
+        jnp.arange(1, full) * chunk,
+    )
+    return merge_moments(out, part(full * chunk, rest)) if rest else out
+
+
+def choose_nodes(
+    key: Array, size: int, k: int, stratified: bool
+) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    """`k` different random nodes, and the factors on their weights that make sums over
+    them unbiased: the inverse of the probability with which each was chosen."""
+    if not stratified:
+        index = jax.random.choice(key, size, (k,), replace=False)
+        return index, jnp.full(k, size / k)
+    edges = np.arange(k + 1) * size // k
+    lengths = np.diff(edges)
+    steps = jax.random.randint(key, (k,), 0, lengths)
+    return jnp.asarray(edges[:-1]) + steps, jnp.asarray(lengths, float)
+
+
+def _check_count(name: str, count: int) -> None:
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"{name} must be a positive integer, got {count!r}")

@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "_domain": set(),
     "_quadrature": {"_checks", "_domain"},
     "_projection": {"_checks"},
-    "__init__": {"_domain", "_quadrature", "_projection"},
+    "_field": {"_quadrature", "_projection"},
+    "__init__": {"_domain", "_quadrature", "_projection", "_field"},
 }
 
 

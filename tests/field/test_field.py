@@ -5,8 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import sdifp
 from jax.experimental import jet
+
+import sdifp
 
 
 class Net(eqx.Module):

@@ -1,0 +1,226 @@
+"""Gradients by the parameters: equal to the in-graph ones, or unbiased for them."""
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sdifp
+
+KEY = jax.random.key(8)
+BOX = sdifp.Box([0.0], [2.0], periodic=True)
+REPEATS = 3000
+
+
+class Net(eqx.Module):
+    inner: jax.Array
+    outer: jax.Array
+
+    def __call__(self, x, t):
+        wave = jnp.pi * x[0]
+        features = jnp.stack([jnp.sin(wave), jnp.cos(wave), t])
+        return self.outer @ jnp.tanh(self.inner @ features)
+
+
+NET = Net(
+    jax.random.normal(KEY, (6, 3)), jax.random.normal(jax.random.split(KEY)[0], (6,))
+)
+
+
+def points_rule(decades):
+    rng = np.random.default_rng(1)
+    weights = 10.0 ** rng.uniform(-decades, 0.0, 48)
+    nodes = np.sort(rng.random((48, 1)) * 2, axis=0)
+    return sdifp.from_points(BOX, nodes, weights / weights.sum())
+
+
+RULES = {"uniform": sdifp.trapezoid(BOX, 48), "spread weights": points_rule(2.0)}
+XS = jnp.linspace(0.1, 1.9, 4)[:, None]
+
+
+def mass(t):
+    return 0.5 + 0.2 * t
+
+
+def residual_loss(u):
+    """What training takes the gradient of: the square of u_t + u_x."""
+
+    def residual(x, t):
+        u_t = jax.jvp(lambda t: u(x, t), (t,), (1.0,))[1]
+        return u_t + jax.grad(lambda x: u(x, t))(x)[0]
+
+    r = jax.vmap(lambda x: residual(x, jnp.asarray(0.3)))(XS)
+    return jnp.mean(r**2)
+
+
+def rate_loss(u):
+    """Linear in the time derivative: its gradient is that of u_t alone."""
+    rate = jax.jvp(lambda t: jax.vmap(u.at(t))(XS), (0.3,), (1.0,))[1]
+    return jnp.sum(rate * jnp.array([1.0, -2.0, 0.5, 1.5]))
+
+
+LOSSES = {"residual": residual_loss, "rate": rate_loss}
+
+
+def in_graph(net, rule):
+    """The corrected field by the textbook formula, differentiated by autodiff."""
+
+    def u(x, t):
+        f = jax.vmap(lambda x: net(x, t))(jnp.asarray(rule.nodes))
+        w = jnp.asarray(rule.weights)
+        mean = jnp.sum(w * f)
+        variance = jnp.sum(w * (f - mean) ** 2)
+        m, s = mass(t) / 2.0, 0.75
+        return m + jnp.sqrt((s - m * m) / variance) * (net(x, t) - mean)
+
+    u.at = lambda t: lambda x: u(x, t)
+    return u
+
+
+def flat(tree):
+    return jax.flatten_util.ravel_pytree(eqx.filter(tree, eqx.is_inexact_array))[0]
+
+
+@eqx.filter_jit
+def gradient(loss, u):
+    return flat(eqx.filter_grad(loss)(u))
+
+
+def oracle(loss, rule):
+    run = jax.jit(jax.grad(lambda net: LOSSES[loss](in_graph(net, rule))))
+    return np.asarray(flat(run(NET)))
+
+
+def conserved(rule, mode):
+    return sdifp.conserve(NET, RULES[rule], mass, 1.5, gradient=mode)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    "mode",
+    [sdifp.Exact(), sdifp.Exact(chunk=7), sdifp.Subsampled(8), sdifp.MiniBatch(8)],
+    ids=repr,
+)
+def test_exact_gradient_equals_the_in_graph_one(rule, loss, mode):
+    # Without a key the random modes use all nodes.
+    got = gradient(LOSSES[loss], conserved(rule, mode))
+    want = oracle(loss, RULES[rule])
+    assert np.allclose(got, want, rtol=1e-9, atol=1e-10 * abs(want).max())
+
+
+@pytest.mark.parametrize(
+    "mode", [sdifp.Subsampled(8), sdifp.Subsampled(48), sdifp.Detached()]
+)
+def test_value_and_time_derivative_do_not_depend_on_the_mode(mode):
+    exact = conserved("spread weights", sdifp.Exact())
+    other = conserved("spread weights", mode).redraw(KEY)
+    for loss in LOSSES.values():
+        assert float(loss(other)) == pytest.approx(float(loss(exact)), rel=1e-12)
+
+
+def test_all_nodes_in_the_sample_give_the_exact_gradient():
+    for stratified in (True, False):
+        mode = sdifp.Subsampled(48, stratified)
+        got = gradient(residual_loss, conserved("spread weights", mode).redraw(KEY))
+        want = oracle("residual", RULES["spread weights"])
+        assert np.allclose(got, want, rtol=1e-9, atol=1e-10 * abs(want).max())
+
+
+def scores(rule, loss, mode):
+    """Mean error of the gradient over its standard error, for each parameter."""
+    u = conserved(rule, mode)
+    run = jax.jit(jax.vmap(lambda key: gradient(LOSSES[loss], u.redraw(key))))
+    samples = np.asarray(run(jax.random.split(KEY, REPEATS)))
+    error = samples.mean(0) - oracle(loss, RULES[rule])
+    size = samples.std(0, ddof=1) / np.sqrt(REPEATS)
+    return np.abs(error) / np.maximum(size, 1e-12), samples
+
+
+def looks_unbiased(z):
+    # 24 parameters: under the null one exceeds 4.5 once in six thousand tests.
+    return bool(np.all(z < 4.5))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("stratified", [True, False], ids=["stratified", "simple"])
+def test_subsampled_gradient_is_unbiased(rule, loss, stratified):
+    z, samples = scores(rule, loss, sdifp.Subsampled(8, stratified))
+    assert samples.std(0).max() > 1e-3
+    assert looks_unbiased(z)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("mode", [sdifp.Detached(), sdifp.MiniBatch(8)], ids=repr)
+def test_the_biased_modes_fail_the_same_test(loss, mode):
+    z, _ = scores("spread weights", loss, mode)
+    assert not looks_unbiased(z)
+
+
+def test_forgetting_the_importance_factor_fails_the_same_test(monkeypatch):
+    from sdifp._field import _gradient
+
+    choose = _gradient.choose_nodes
+
+    def unweighted(key, size, k, stratified):
+        index, _ = choose(key, size, k, stratified)
+        weights = jnp.asarray(RULES["spread weights"].weights)[index]
+        return index, 1.0 / (k * weights)
+
+    monkeypatch.setattr(_gradient, "choose_nodes", unweighted)
+    jax.clear_caches()
+    z, _ = scores("spread weights", "rate", sdifp.Subsampled(8))
+    jax.clear_caches()
+    assert not looks_unbiased(z)
+
+
+def test_strata_have_less_noise_than_a_simple_sample():
+    noise = [
+        scores("uniform", "residual", sdifp.Subsampled(8, s))[1].std(0).sum()
+        for s in (True, False)
+    ]
+    assert noise[0] < 0.7 * noise[1]
+
+
+@pytest.mark.parametrize("stratified", [True, False])
+@pytest.mark.parametrize(("size", "k"), [(10, 3), (12, 12), (7, 1), (1000, 64)])
+def test_chosen_nodes_are_different_and_sums_unbiased(size, k, stratified):
+    from sdifp._field._gradient import choose_nodes
+
+    keys = jax.random.split(KEY, 4000)
+    index, factor = jax.vmap(lambda key: choose_nodes(key, size, k, stratified))(keys)
+    assert all(len(set(row)) == k for row in np.asarray(index[:50]).tolist())
+    assert int(index.min()) >= 0
+    assert int(index.max()) < size
+    values = np.cos(np.arange(size)) ** 3
+    sums = np.sum(np.asarray(factor) * values[np.asarray(index)], axis=1)
+    error = abs(sums.mean() - values.sum())
+    assert error <= 5 * sums.std() / np.sqrt(4000) + 1e-9
+
+
+def test_exact_gradient_takes_memory_that_does_not_grow_with_the_rule():
+    def extra(size):
+        rule = sdifp.monte_carlo(BOX, size, key=KEY)
+        u = sdifp.conserve(NET, rule, mass, 1.5, gradient=sdifp.Exact(1000))
+        params, static = eqx.partition(u, eqx.is_inexact_array)
+        run = jax.jit(jax.grad(lambda p: residual_loss(eqx.combine(p, static))))
+        return run.lower(params).compile().memory_analysis().temp_size_in_bytes
+
+    small, large = extra(10_000), extra(1_000_000)
+    # A few numbers for each of the thousand chunks are all that is kept.
+    assert large - small < 1_000 * 8 * 60
+    assert large < 1.5 * small + 8 * 60_000
+
+
+def test_subsampled_gradient_takes_memory_of_the_sample_only():
+    def extra(mode):
+        rule = sdifp.monte_carlo(BOX, 100_000, key=KEY)
+        u = sdifp.conserve(NET, rule, mass, 1.5, gradient=mode).redraw(KEY)
+        params, static = eqx.partition(u, eqx.is_inexact_array)
+        run = jax.jit(jax.grad(lambda p: residual_loss(eqx.combine(p, static))))
+        return run.lower(params).compile().memory_analysis().temp_size_in_bytes
+
+    assert extra(sdifp.Subsampled(16, chunk=1000)) < 2 * extra(sdifp.Exact(1000))

@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "_domain": set(),
     "_quadrature": {"_checks", "_domain"},
     "_projection": {"_checks"},
-    "_field": {"_quadrature", "_projection"},
+    "_field": {"_checks", "_quadrature", "_projection"},
     "__init__": {"_domain", "_quadrature", "_projection", "_field"},
 }
 

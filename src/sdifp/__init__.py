@@ -4,10 +4,13 @@ The public names, and nothing else.
 """
 
 from ._domain import Box as Box
+from ._field import Certificate as Certificate
+from ._field import CertificateRow as CertificateRow
 from ._field import ConservedField as ConservedField
 from ._field import Detached as Detached
 from ._field import Exact as Exact
 from ._field import FieldAt as FieldAt
+from ._field import FrozenField as FrozenField
 from ._field import GradientMode as GradientMode
 from ._field import MiniBatch as MiniBatch
 from ._field import Subsampled as Subsampled

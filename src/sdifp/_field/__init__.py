@@ -1,8 +1,11 @@
 """Networks that conserve."""
 
+from ._certificate import Certificate as Certificate
+from ._certificate import CertificateRow as CertificateRow
 from ._field import ConservedField as ConservedField
 from ._field import FieldAt as FieldAt
 from ._field import conserve as conserve
+from ._freeze import FrozenField as FrozenField
 from ._gradient import Detached as Detached
 from ._gradient import Exact as Exact
 from ._gradient import GradientMode as GradientMode

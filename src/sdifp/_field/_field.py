@@ -1,7 +1,7 @@
 """conserve: a network whose integrals hold at every time."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -19,7 +19,11 @@ from .._projection import (
 )
 from .._quadrature import QuadratureRule
 from ._gradient import Exact, GradientMode, MiniBatch, Subsampled
-from ._targets import Target, TargetLike, targets_for
+from ._targets import Target, TargetLike, Times, targets_for
+
+if TYPE_CHECKING:
+    from ._certificate import Certificate
+    from ._freeze import FrozenField
 
 
 class FieldAt(eqx.Module):
@@ -132,7 +136,50 @@ class ConservedField(eqx.Module):
         _check_subset(self.gradient, rule)
         return eqx.tree_at(lambda u: u.rule, self, rule)
 
-    def check(self, times: ArrayLike | None = None) -> None:
+    def freeze(
+        self, times: Times | None = None, *, tolerance: float = 1e-9
+    ) -> "FrozenField":
+        """Compute scale and shift once, as functions of time, for inference.
+
+        **Arguments:**
+
+        - `times`: the first and the last time, between which a Chebyshev grid is
+            refined until the tolerance is met, or a whole grid of your own. Left out
+            if the network has no time.
+        - `tolerance`: the error of the interpolated scale and shift, relative,
+            measured half way between the nodes.
+        """
+        from ._freeze import freeze
+
+        return freeze(self, times, tolerance)
+
+    def certificate(
+        self,
+        times: Times | None = None,
+        *,
+        key: Array,
+        other_rule: QuadratureRule | None = None,
+        replicates: int = 16,
+    ) -> "Certificate":
+        """Measure what holds: the error of each integral on the rule, on an
+        independent rule, and in the continuum with a confidence interval.
+
+        **Arguments:**
+
+        - `times`: the times to look at; left out if the network has no time.
+        - `key`: for the independent rule and the randomisations.
+        - `other_rule`: the independent rule; by default a shifted lattice or scrambled
+            Sobol points, at least as many as the rule has.
+        - `replicates`: independent randomisations of such a rule that estimate the
+            continuum.
+        """
+        from ._certificate import certify
+
+        return certify(
+            self, times, key=key, other_rule=other_rule, replicates=replicates
+        )
+
+    def check(self, times: Times | None = None) -> None:
         """Raise `ValueError` if a target cannot be met, naming the first time.
 
         **Arguments:**
@@ -241,7 +288,7 @@ def conserve(
     gradient: GradientMode = Exact(),
     floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
     normalised: bool = False,
-    times: ArrayLike | None = None,
+    times: Times | None = None,
 ) -> ConservedField:
     """Wrap a network so that its integrals hold on a rule, at every time.
 

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
+Times = ArrayLike | Sequence[float]
+
 TargetLike = float | np.floating | np.ndarray | Array | Callable[[Array], ArrayLike]
 
 

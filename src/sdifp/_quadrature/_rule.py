@@ -163,7 +163,9 @@ class QuadratureRule(eqx.Module):
         return [self.redraw(k) for k in jax.random.split(key, n)]
 
     def __repr__(self) -> str:
-        return f"{self.name}({self.size} nodes, {self.dimension} dimensions)"
+        nodes = "node" if self.size == 1 else "nodes"
+        axes = "dimension" if self.dimension == 1 else "dimensions"
+        return f"{self.name}({self.size} {nodes}, {self.dimension} {axes})"
 
 
 def equal_weights(size: int) -> np.ndarray:

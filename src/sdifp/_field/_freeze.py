@@ -1,0 +1,259 @@
+"""freeze: scale and shift as functions of time, computed once, for inference."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from .._checks import is_concrete
+from .._projection import Status
+from ._field import ConservedField
+from ._gradient import Exact
+from ._targets import Times
+
+# The file's format; a reader refuses what it does not know.
+_VERSION = 1
+
+# The Chebyshev grid is doubled from the smallest to the largest until the tolerance
+# is met; a field that needs more is not smooth in time.
+_SMALLEST, _LARGEST = 8, 512
+
+_Table = Array | np.ndarray
+
+
+class FrozenField(eqx.Module):
+    """A conserved field whose scale and shift are interpolated in time: a point costs
+    one evaluation of the network, one multiplication and one addition.
+
+    Made by `ConservedField.freeze`. `accuracy` is the largest error of the
+    interpolated scale and shift that was measured between the nodes, relative to the
+    largest scale, and to the largest of shift and network.
+    """
+
+    net: Callable[..., Array]
+    times: _Table | None
+    "the nodes in time; None for a network without time"
+    weights: _Table | None
+    "barycentric weights of the nodes"
+    scales: _Table
+    shifts: _Table
+    accuracy: float = eqx.field(static=True)
+    profile: Callable[[Array], Array] | None = eqx.field(static=True)
+
+    def coefficients(self, t: ArrayLike | None = None) -> tuple[Array, Array]:
+        """Scale and shift at time t, for each component."""
+        if self.times is None or self.weights is None:
+            return jnp.asarray(self.scales[0]), jnp.asarray(self.shifts[0])
+        if t is None:
+            raise ValueError("t must be given: this field depends on time")
+        first, last = self.times[0], self.times[-1]
+        time = jnp.asarray(t, jnp.result_type(float))
+        outside = (time < first) | (time > last)
+        if is_concrete(outside):
+            if bool(outside):
+                raise ValueError(
+                    f"t must lie in the frozen range, {float(first):g} to "
+                    f"{float(last):g}, got {float(time):g}"
+                )
+        else:
+            time = eqx.error_if(time, outside, "t is outside the frozen range")
+        table = jnp.stack([jnp.asarray(self.scales), jnp.asarray(self.shifts)], axis=1)
+        both = _barycentric(time, self.times, self.weights, table)
+        return both[0], both[1]
+
+    def __call__(
+        self, x: Float[Array, " d"], t: ArrayLike | None = None
+    ) -> Float[Array, "..."]:
+        """The field at one point and time."""
+        scale, shift = self.coefficients(t)
+        raw = self.net(x) if t is None else self.net(x, jnp.asarray(t))
+        offset = shift if self.profile is None else shift * self.profile(x)
+        return scale * raw + offset
+
+    def save(self, file: str | Path) -> None:
+        """Write the tables and the leaves of the network to an `.npz` file, without
+        pickle."""
+        leaves = jax.tree.leaves(eqx.filter(self.net, eqx.is_array))
+        arrays = {f"leaf_{k:04d}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
+        if self.times is not None and self.weights is not None:
+            arrays["times"] = np.asarray(self.times)
+            arrays["weights"] = np.asarray(self.weights)
+        with Path(file).open("wb") as stream:
+            np.savez(
+                stream,
+                version=np.array(_VERSION),
+                scales=self.scales,
+                shifts=self.shifts,
+                accuracy=np.array(self.accuracy),
+                has_profile=np.array(self.profile is not None),
+                **arrays,  # type: ignore[arg-type]
+            )
+
+    @staticmethod
+    def load(
+        file: str | Path,
+        net: Callable[..., Array],
+        profile: Callable[[Array], Array] | None = None,
+    ) -> "FrozenField":
+        """Read what `save` wrote.
+
+        **Arguments:**
+
+        - `net`: a network of the same structure; its arrays are replaced by those of
+            the file.
+        - `profile`: the profile, if the field had one; functions are not saved.
+        """
+        try:
+            data = dict(np.load(file, allow_pickle=False))
+            version = int(data["version"])
+        except (ValueError, KeyError, OSError) as error:
+            raise ValueError(f"{file} is not a frozen field: {error}") from None
+        if version != _VERSION:
+            raise ValueError(
+                f"{file} has format {version}, and this version of sdifp reads "
+                f"{_VERSION}"
+            )
+        if bool(data["has_profile"]) != (profile is not None):
+            need = "needs" if bool(data["has_profile"]) else "has no"
+            raise ValueError(f"{file} {need} a profile, got profile = {profile!r}")
+        params, rest = eqx.partition(net, eqx.is_array)
+        leaves, structure = jax.tree.flatten(params)
+        saved = [data[name] for name in sorted(data) if name.startswith("leaf_")]
+        shapes, wanted = [a.shape for a in saved], [a.shape for a in leaves]
+        if shapes != wanted:
+            raise ValueError(
+                f"net must have arrays of shapes {shapes} as the saved network, got "
+                f"{wanted}"
+            )
+        new = [jnp.asarray(a, b.dtype) for a, b in zip(saved, leaves, strict=True)]
+        return FrozenField(
+            eqx.combine(jax.tree.unflatten(structure, new), rest),
+            data.get("times"),
+            data.get("weights"),
+            data["scales"],
+            data["shifts"],
+            float(data["accuracy"]),
+            profile,
+        )
+
+
+def freeze(field: ConservedField, times: Times | None, tolerance: float) -> FrozenField:
+    """Tabulate scale and shift; see `ConservedField.freeze`."""
+    if not tolerance > 0.0:
+        raise ValueError(f"tolerance must be positive, got {tolerance}")
+    exact = eqx.tree_at(lambda u: u.gradient, field, Exact())
+
+    @eqx.filter_jit
+    def at(field: ConservedField, t: Array) -> Any:
+        now = field.at(t)
+        size = jnp.sqrt(now.moments.second_moment)
+        return jnp.stack([now.scale, now.shift]), size, now.status
+
+    def sample(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows, sizes = [], []
+        for t in grid.tolist():
+            row, size, status = at(exact, jnp.asarray(t))
+            if np.any(np.asarray(status) >= Status.DEGENERATE):
+                exact.check([t])
+            rows.append(np.asarray(row))
+            sizes.append(np.asarray(size))
+        return np.stack(rows), np.stack(sizes)
+
+    if times is None:
+        now = exact.at()
+        exact.check()
+        scale, shift = np.asarray(now.scale), np.asarray(now.shift)
+        return FrozenField(
+            field.net, None, None, scale[None], shift[None], 0.0, field.profile
+        )
+    given = np.ravel(np.asarray(times, float))
+    if given.size < 2 or not np.all(np.diff(given) > 0) or not np.isfinite(given).all():
+        raise ValueError(
+            f"times must be finite and increasing, first and last or a whole grid, got "
+            f"{given.tolist()}"
+        )
+
+    def measured(
+        grid: np.ndarray, weights: np.ndarray, table: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """The largest relative error half way between the nodes."""
+        middle = 0.5 * (grid[1:] + grid[:-1])
+        truth, size = sample(middle)
+        found = np.stack([_barycentric_numpy(t, grid, weights, table) for t in middle])
+        error = np.abs(found - truth)
+        scale = np.abs(truth[:, 0]).max(axis=0)
+        unit = np.maximum(np.abs(truth[:, 1]), np.abs(truth[:, 0]) * size).max(axis=0)
+        tiny = np.finfo(float).tiny
+        return float(
+            max(
+                np.max(error[:, 0].max(axis=0) / np.maximum(scale, tiny)),
+                np.max(error[:, 1].max(axis=0) / np.maximum(unit, tiny)),
+            )
+        ), table
+
+    if given.size > 2:
+        weights = _floater_hormann(given)
+        accuracy, table = measured(given, weights, sample(given)[0])
+    else:
+        n = _SMALLEST
+        while True:
+            grid, weights = _chebyshev(given[0], given[1], n)
+            accuracy, table = measured(grid, weights, sample(grid)[0])
+            if accuracy <= tolerance or n >= _LARGEST:
+                break
+            n *= 2
+        given = grid
+    if accuracy > tolerance:
+        raise ValueError(
+            f"tolerance = {tolerance:g} was not reached with {given.size} times: scale "
+            f"and shift are interpolated to {accuracy:.1e}; give more times, a shorter "
+            f"range or a larger tolerance"
+        )
+    return FrozenField(
+        field.net, given, weights, table[:, 0], table[:, 1], accuracy, field.profile
+    )
+
+
+def _chebyshev(first: float, last: float, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Chebyshev points of the second kind, and their barycentric weights."""
+    angle = np.linspace(np.pi, 0.0, n + 1)
+    nodes = 0.5 * (first + last) + 0.5 * (last - first) * np.cos(angle)
+    nodes[0], nodes[-1] = first, last
+    weights = np.where(np.arange(n + 1) % 2, -1.0, 1.0)
+    weights[[0, -1]] *= 0.5
+    return nodes, weights
+
+
+def _floater_hormann(nodes: np.ndarray, degree: int = 4) -> np.ndarray:
+    """Barycentric weights of the rational interpolant without poles on any grid
+    (Floater and Hormann, 2007)."""
+    n, d = len(nodes) - 1, min(degree, len(nodes) - 1)
+    weights = np.zeros(n + 1)
+    # Differences relative to the mean step, so that no product overflows.
+    x = nodes / ((nodes[-1] - nodes[0]) / n)
+    for k in range(n + 1):
+        for i in range(max(0, k - d), min(n - d, k) + 1):
+            others = [j for j in range(i, i + d + 1) if j != k]
+            weights[k] += (-1.0) ** i / np.prod(x[k] - x[others])
+    return weights
+
+
+def _barycentric(t: Array, nodes: _Table, weights: _Table, table: _Table) -> Array:
+    gap = t - jnp.asarray(nodes)
+    hit = gap == 0.0
+    terms = jnp.asarray(weights) / jnp.where(hit, 1.0, gap)
+    # On a node the formula is 0/0: the value of that node alone.
+    terms = jnp.where(jnp.any(hit), hit.astype(terms.dtype), terms)
+    return jnp.tensordot(terms, jnp.asarray(table), axes=1) / jnp.sum(terms)
+
+
+def _barycentric_numpy(
+    t: float, nodes: np.ndarray, weights: np.ndarray, table: np.ndarray
+) -> np.ndarray:
+    terms = weights / (t - nodes)
+    return np.asarray(np.tensordot(terms, table, axes=1) / terms.sum())

@@ -1,0 +1,111 @@
+"""The certificate says what is measured, and says so when something does not hold."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sdifp
+
+KEY = jax.random.key(0)
+BOX = sdifp.Box([0.0], [2.0], periodic=True)
+
+
+def net(x, t):
+    return jnp.exp(2 * jnp.sin(jnp.pi * (x[0] - t)))
+
+
+def field(size, **kwargs):
+    return sdifp.conserve(
+        net, sdifp.trapezoid(BOX, size), 1.0, lambda t: 2.0 + t, **kwargs
+    )
+
+
+def test_errors_on_the_rule_are_rounding_and_in_the_continuum_those_of_the_rule():
+    got = field(8).certificate([0.0, 0.5], key=KEY)
+    assert got.holds
+    assert len(got.rows) == 4
+    assert max(row.on_rule for row in got.rows) < 2e-15
+    fine = sdifp.trapezoid(BOX, 512)
+    for row in got.rows:
+        now = field(8).at(row.time)
+        power = 1 if row.integral == "mass" else 2
+        exact = float(fine.integrate(lambda x, now=now, p=power: now(x) ** p))
+        size = np.sqrt(2 * row.target) if power == 2 else 0.0
+        del size
+        error = exact - row.target
+        unit = row.target if power == 2 else max(1.0, np.sqrt(2 * (2.0 + row.time)))
+        assert row.continuum == pytest.approx(error / unit, abs=1e-10)
+        assert abs(row.continuum - error / unit) <= 3 * row.continuum_margin + 1e-14
+        assert row.on_other_rule == pytest.approx(abs(error / unit), abs=1e-10)
+
+
+def test_interval_covers_the_truth_about_as_often_as_it_says():
+    box = sdifp.Box.cube(4)
+    rule = sdifp.sobol(box, 16, key=KEY)
+    u = sdifp.conserve(lambda x: jnp.exp(jnp.sum(x) / 2), rule, 1.0, 2.0)
+    now = u.at()
+    fine = sdifp.gauss_legendre(box, 8)
+    truth = float(fine.integrate(lambda x: now(x) ** 2)) / 2.0 - 1.0
+    hits = 0
+    for k in jax.random.split(KEY, 20):
+        row = u.certificate(key=k, replicates=4).rows[1]
+        hits += abs(row.continuum - truth) <= row.continuum_margin
+    # 95 % of 20; fewer than 15 happens once in four thousand tests.
+    assert hits >= 15
+
+
+def test_table_json_and_verdict(tmp_path):
+    got = field(32).certificate([0.0, 0.5], key=KEY)
+    text = str(got)
+    assert text.splitlines()[0].split()[:3] == ["t", "integral", "target"]
+    assert "exact on the rule (worst error" in got.verdict
+    assert "\n" not in got.verdict
+    data = json.loads(got.to_json(tmp_path / "certificate.json"))
+    assert json.loads((tmp_path / "certificate.json").read_text()) == data
+    assert data["holds"] is True
+    assert data["rows"][1]["status"] == "REGULAR"
+
+
+def test_floor_and_infeasible_targets_are_told():
+    floored = sdifp.conserve(
+        lambda x, t: 1e-6 * net(x, t),
+        sdifp.trapezoid(BOX, 16),
+        1.0,
+        2.0,
+        floor=sdifp.AbsoluteFloor(1e-8),
+    ).certificate([0.1], key=KEY)
+    assert not floored.holds
+    assert floored.rows[0].floored
+    assert "NOT exact" in floored.verdict
+    infeasible = sdifp.conserve(net, sdifp.trapezoid(BOX, 16), 2.0, 1.0)
+    got = infeasible.certificate([0.1], key=KEY)
+    assert not got.holds
+    assert "INFEASIBLE" in got.verdict
+
+
+def test_components_and_other_rule():
+    def two(x, t):
+        return jnp.stack([net(x, t), jnp.cos(jnp.pi * x[0])])
+
+    u = sdifp.conserve(two, sdifp.trapezoid(BOX, 16), [1.0, 0.0], [None, 0.7])
+    got = u.certificate([0.2], key=KEY, other_rule=sdifp.trapezoid(BOX, 33))
+    assert [(r.component, r.integral) for r in got.rows] == [
+        (0, "mass"),
+        (1, "mass"),
+        (1, "energy"),
+    ]
+    assert got.holds
+    assert "trapezoid(33" in got.other_rule
+    assert "component" in got.table()
+
+
+@pytest.mark.usefixtures("as_user")
+def test_bad_input():
+    other = sdifp.trapezoid(sdifp.Box([0.0], [1.0], periodic=True), 8)
+    with pytest.raises(ValueError, match="must live on the box of the field"):
+        field(8).certificate([0.0], key=KEY, other_rule=other)
+    with pytest.raises(ValueError, match="replicates must be at least 2, got 1"):
+        field(8).certificate([0.0], key=KEY, replicates=1)

@@ -34,6 +34,13 @@ def test_demo_draws_the_picture_that_it_names(tmp_path):
     assert max(errors) < 1e-14
 
 
+def test_wrapping_example_runs_and_certifies():
+    done = run("examples/wrap_your_network.py")
+    assert done.returncode == 0, done.stderr
+    assert "exact on the rule" in done.stdout
+    assert "frozen: " in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

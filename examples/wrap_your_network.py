@@ -1,6 +1,6 @@
 """Wrap a network of your own, and its mass and energy hold at every time.
 
-    python examples/wrap_your_network.py
+python examples/wrap_your_network.py
 """
 
 import equinox as eqx

@@ -29,7 +29,7 @@ def test_one_periodic_flag_holds_for_all_axes():
 
 def test_a_cube_is_the_box_with_equal_bounds():
     assert Box.cube(2, -1.0, 3.0) == Box([-1.0, -1.0], [3.0, 3.0])
-    with pytest.raises(ValueError, match="at least 1, got 0"):
+    with pytest.raises(ValueError, match="positive integer, got 0"):
         Box.cube(0)
 
 

@@ -7,11 +7,11 @@ from jaxtyping import Array
 
 # How far from 1 the sum of given weights may be: rounding in float32 passes, a
 # forgotten normalisation (cell volumes, counts) does not.
-_SUM_TOLERANCE = 1e-5
+SUM_TOLERANCE = 1e-5
 
 
 def is_concrete(array: object) -> bool:
-    """Whether the numbers can be looked at: not inside `jit`, `vmap` or `grad`."""
+    """Whether the numbers can be looked at: not inside `jit` or `vmap`."""
     return not isinstance(array, jax.core.Tracer)
 
 
@@ -57,7 +57,7 @@ def check_weights(weights: Array | np.ndarray, size: int) -> np.ndarray:
             f"({bad.size} of {size} are zero or negative)"
         )
     total = float(weights.sum())
-    if abs(total - 1.0) > _SUM_TOLERANCE:
+    if abs(total - 1.0) > SUM_TOLERANCE:
         raise ValueError(
             f"weights must sum to 1, got {total:.9g}; pass weights / weights.sum()"
         )

@@ -73,8 +73,8 @@ class Box:
             >>> Box.cube(3, -1.0, 1.0).volume
             8.0
         """
-        if dimension < 1:
-            raise ValueError(f"dimension must be at least 1, got {dimension}")
+        if not isinstance(dimension, int | np.integer) or dimension < 1:
+            raise ValueError(f"dimension must be a positive integer, got {dimension}")
         return Box([lower] * dimension, [upper] * dimension, periodic)
 
     @property
@@ -150,6 +150,11 @@ class Box:
     def _hash(self) -> int:
         return hash(self._key)
 
+    def __reduce__(self) -> tuple[type["Box"], tuple[list[float], ...]]:
+        # Hashes of bytes differ between processes: a copy computes its own.
+        bounds = self.lower.tolist(), self.upper.tolist()
+        return Box, (*bounds, self.periodic.tolist())
+
     def __hash__(self) -> int:
         return self._hash
 
@@ -169,7 +174,12 @@ class Box:
 
 def _bounds(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
     # Adding zero makes -0.0 and 0.0 the same bound.
-    array = np.array(values, dtype=np.float64) + 0.0
+    try:
+        array = np.array(values, dtype=np.float64) + 0.0
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} must be a list of numbers, one an axis, got {values!r}"
+        ) from None
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
             f"{name} must be a list of numbers, one an axis, got {values!r}"

@@ -123,12 +123,40 @@ def put(array, index, value):
             ValueError,
             r"profile must not have mean zero",
         ),
-        (1e200 * F, W, BOTH, ValueError, r"too large.*float64"),
+        (1e200 * F, W, BOTH, ValueError, r"too large.*variance = 1.*float64"),
     ],
 )
 def test_message(values, weights, kwargs, error, message):
     with pytest.raises(error, match=message):
         sdifp.project(values, weights, **kwargs)
+
+
+def test_correct_checks_its_targets():
+    raw = sdifp.moments(F, W)
+    with pytest.raises(ValueError, match="give a target"):
+        sdifp.correct(raw)
+    with pytest.raises(ValueError, match="variance needs mean"):
+        sdifp.correct(raw, variance=1.0)
+    with pytest.raises(ValueError, match="not both"):
+        sdifp.correct(raw, mean=0.0, variance=1.0, second_moment=1.0)
+
+
+def test_floor_must_be_a_floor():
+    with pytest.raises(TypeError, match=r"floor must be a RelativeFloor.*got 1e-08"):
+        sdifp.project(F, W, **BOTH, floor=1e-8)
+
+
+def test_no_fields_and_long_integers():
+    empty = sdifp.project(np.zeros((0, 5000)), np.full(5000, 1 / 5000), mean=1.0)
+    assert empty.values.shape == (0, 5000)
+    with jax.enable_x64(False):
+        assert float(sdifp.project(F, W, mean=10**12).values[0]) > 9e11
+
+
+def test_euclidean_keeps_the_dtype_and_refuses_nan():
+    assert sdifp.project_euclidean(F.astype("f4"), W, mean=0.0).dtype == np.float32
+    with pytest.raises(ValueError, match="values must be finite"):
+        sdifp.project_euclidean(F * NAN, W, mean=0.0)
 
 
 def test_lists_are_told_to_become_arrays_or_work():

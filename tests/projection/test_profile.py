@@ -99,6 +99,15 @@ def test_multiple_of_the_profile_is_degenerate():
         sdifp.project(3.0 * PHI, W, mean=0.4, second_moment=0.3, profile=PHI)
 
 
+@pytest.mark.parametrize("factor", [3.0, 0.1, -7.3])
+def test_multiple_of_the_profile_with_its_own_moments_is_constant(factor):
+    f = factor * PHI
+    kwargs = {"mean": W @ PHI, "second_moment": W @ PHI**2, "profile": PHI}
+    got = sdifp.project(f, W, **kwargs)
+    assert int(got.status) == Status.CONSTANT
+    assert np.allclose(got.values, PHI, rtol=1e-14)
+
+
 def test_mass_alone_with_a_profile_keeps_the_boundary():
     got = sdifp.project(F, W, mean=1.0, profile=PHI)
     assert W @ np.asarray(got.values) == pytest.approx(1.0, abs=1e-15)

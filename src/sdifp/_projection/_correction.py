@@ -124,54 +124,62 @@ def correct(
     Nothing is raised here: look at `status`. Targets must be numbers or have the
     shape of the moments.
     """
-    tiny = float(np.sqrt(jnp.finfo(moments.spread.dtype).tiny))
-    eps = float(jnp.finfo(moments.spread.dtype).eps)
+    check_combination(mean, second_moment, variance)
+    dtype = moments.spread.dtype
+    # Below this the smallest numbers have lost digits of their own.
+    tiny = float(jnp.finfo(dtype).tiny / jnp.finfo(dtype).eps)
     sign = 1.0 if nearest else -1.0
-    least_variance = jnp.maximum(floor.value(moments.second_moment), tiny)
 
     if mean is None:
-        # u = a f: the floor guards the only denominator, Q[f^2], against zero.
-        assert second_moment is not None
-        raw = moments.second_moment
+        # u = a f: the only denominator is Q[f^2], which has no size to be relative to.
+        raw, noise = moments.second_moment, jnp.full(moments.spread.shape, tiny, dtype)
+        least = jnp.maximum(floor.value(jnp.zeros_like(raw)), tiny)
         wanted = _target(second_moment, raw)
         constant, infeasible = wanted == 0.0, wanted < 0.0
-        least_variance = jnp.maximum(floor.value(jnp.zeros_like(raw)), tiny)
-        floored, degenerate = raw < least_variance, raw <= 0.0
-        scale = sign * _safe_sqrt(wanted / jnp.maximum(raw, least_variance))
-        level = pivot = offset = jnp.zeros_like(raw)
+        level = pivot = offset = centre = jnp.zeros_like(raw)
+        towards_raw = raw
     else:
         level = _target(mean, moments.spread) * (moments.weight / moments.profile)
         pivot, offset = moments.pivot, moments.offset
         if second_moment is None and variance is None:
             scale = jnp.ones_like(level)
-            constant = infeasible = floored = degenerate = jnp.zeros_like(level, bool)
-            wanted = level
+            finite = jnp.isfinite(level) & jnp.isfinite(pivot + offset)
+            status = jnp.where(finite, Status.REGULAR, Status.NOT_FINITE)
+            return Correction(scale, level, pivot, offset, status.astype(jnp.int32))
+        raw = moments.spread
+        noise = jnp.maximum(RelativeFloor().value(moments.second_moment), tiny)
+        least = jnp.maximum(floor.value(moments.second_moment), tiny)
+        # In a field without variance, what is left of it is noise: leave it out.
+        overlap = jnp.where(raw <= noise, 0.0, moments.overlap)
+        kept = jnp.where(raw <= noise, 1.0, jnp.maximum(raw, least))
+        centre = -level * overlap / kept
+        gain = (level * overlap) ** 2 / kept
+        eps = max(_rounding(t, dtype) for t in (mean, second_moment, variance))
+        if variance is not None:
+            varied = moments.profile_variance
+            fixed = jnp.where(varied > 0.0, level * level * varied, 0.0)
+            wanted = _target(variance, raw) - fixed + gain
+            # A positive variance is meant, however small; a negative one may be
+            # the rounding of `s - m^2`.
+            size = jnp.where(wanted < 0.0, level * level, 0.0) + fixed
         else:
-            raw = moments.spread
-            kept = jnp.maximum(raw, least_variance)
-            centre = -level * moments.overlap / kept
-            gain = level * level * (moments.overlap * moments.overlap / kept)
-            if variance is not None:
-                fixed = level * level * moments.profile_variance
-                wanted = _target(variance, raw) - fixed + gain
-                size = jnp.where(fixed > 0.0, jnp.abs(wanted - gain) + fixed, 0.0)
-            else:
-                assert second_moment is not None
-                target = _target(second_moment, raw)
-                ratio = moments.profile_square / moments.weight
-                wanted = target - level * level * ratio + gain
-                size = jnp.abs(target)
-            # A difference of rounded numbers this small is zero.
-            constant = jnp.abs(wanted) <= 4.0 * eps * size
-            infeasible = (wanted < 0.0) & ~constant
-            wanted = jnp.where(constant, 0.0, wanted)
-            floored = raw < least_variance
-            degenerate = raw <= jnp.maximum(
-                RelativeFloor().value(moments.second_moment), tiny
-            )
-            towards_raw = raw + moments.level * moments.overlap
-            branch = jnp.where(towards_raw < 0.0, -sign, sign)
-            scale = centre + branch * _safe_sqrt(wanted / kept)
+            target = _target(second_moment, raw)
+            ratio = moments.profile_square / moments.weight
+            wanted = target - level * level * ratio + gain
+            size = jnp.abs(target)
+        # A difference of rounded numbers this small is zero.
+        constant = jnp.abs(wanted) <= 4.0 * eps * size
+        infeasible = (wanted < 0.0) & ~constant
+        wanted = jnp.where(constant, 0.0, wanted)
+        towards_raw = raw + moments.level * overlap
+
+    degenerate, floored = raw <= noise, raw < least
+    # Without a floor of the user's there is nothing to divide by: the scale is 0, with
+    # derivatives 0, and the status says so.
+    dead = degenerate & (least <= noise)
+    kept = jnp.where(dead, 1.0, jnp.maximum(raw, least))
+    branch = jnp.where(towards_raw < 0.0, -sign, sign)
+    scale = centre + branch * _safe_sqrt(jnp.where(dead, 0.0, wanted) / kept)
 
     finite = jnp.isfinite(moments.square) & jnp.isfinite(scale) & jnp.isfinite(level)
     finite = finite & jnp.isfinite(moments.pivot) & jnp.isfinite(wanted)
@@ -187,6 +195,18 @@ def correct(
     return Correction(scale, level, pivot, offset, status)
 
 
+def check_combination(
+    mean: Target | None, second_moment: Target | None, variance: Target | None
+) -> None:
+    """Which targets can be given together."""
+    if mean is None and second_moment is None and variance is None:
+        raise ValueError("give a target: mean, second_moment, or mean and variance")
+    if second_moment is not None and variance is not None:
+        raise ValueError("give second_moment or variance, not both")
+    if variance is not None and mean is None:
+        raise ValueError("variance needs mean as well")
+
+
 def least_second_moment(moments: Moments, mean: Target) -> Float[Array, "..."]:
     """The least second moment that a field `c phi + a g` of this mean can have:
     `m^2` where phi = 1, more with a profile."""
@@ -196,7 +216,16 @@ def least_second_moment(moments: Moments, mean: Target) -> Float[Array, "..."]:
     return level**2 * (moments.profile_square / moments.weight - gain)
 
 
-def _target(target: Target, like: Array) -> Array:
+def _rounding(target: Target | None, dtype: np.dtype) -> float:
+    """The unit of rounding of a target: it may come in a shorter format."""
+    given = dtype if target is None else jnp.result_type(target)
+    if not jnp.issubdtype(given, jnp.floating):
+        given = dtype
+    return float(max(jnp.finfo(given).eps, jnp.finfo(dtype).eps))
+
+
+def _target(target: Target | None, like: Array) -> Array:
+    assert target is not None
     return jnp.broadcast_to(jnp.asarray(target, like.dtype), like.shape)
 
 

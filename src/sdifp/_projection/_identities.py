@@ -23,7 +23,7 @@ def continuum_errors(
         e1 = I[u] - m   = a (mu - mu_Q),            a = sqrt(V / sigma_Q^2),
         e2 = I[u^2] - s = V (sigma^2 / sigma_Q^2 - 1) + 2 m e1 + e1^2.
 
-    Needs `rule_variance > 0`. Not for corrections with a profile.
+    Needs `rule_variance > 0`. For the nearest branch, without a profile.
 
     Examples:
         >>> e1, e2 = continuum_errors(mean=0.0, variance=1.0, rule_mean=0.5,

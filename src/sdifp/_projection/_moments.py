@@ -148,7 +148,8 @@ def moments_of_part(
 def merge_moments(first: Moments, second: Moments) -> Moments:
     """The moments of two parts of a rule together (Chan's update, about a pivot).
 
-    Merging in one fixed order gives the same bits however the parts were computed.
+    Merging in one fixed order in one compiled program gives the same bits however many
+    devices computed the parts.
 
     Examples:
         >>> import numpy as np, sdifp
@@ -198,7 +199,7 @@ def _moments(values: Array, weights: Array, profile: Array | None) -> Moments:
 @jax.custom_jvp
 def _recentred(values: Array, weights: Array, profile: Array | None) -> Moments:
     size = values.shape[-1]
-    chunk = max(_CHUNK // math.prod(values.shape[:-1]), _CHUNK // 64)
+    chunk = max(_CHUNK // max(1, math.prod(values.shape[:-1])), _CHUNK // 64)
 
     def part(start: int | Array, length: int) -> Moments:
         cut = functools.partial(
@@ -327,7 +328,7 @@ def check_values(
             if not np.any(np.asarray(profile)):
                 raise ValueError("profile must not be zero on every node")
             if is_concrete(weights):
-                terms = np.asarray(weights) * np.asarray(profile)
+                terms = np.asarray(weights, float) * np.asarray(profile, float)
                 if abs(terms.sum()) <= 4 * np.finfo(terms.dtype).eps * abs(terms).sum():
                     raise ValueError(
                         "profile must not have mean zero on the rule: no multiple of "

@@ -8,16 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._checks import check_finite, is_concrete
+from .._checks import SUM_TOLERANCE, check_finite, is_concrete
 from ._correction import (
     AbsoluteFloor,
     Correction,
     RelativeFloor,
     Target,
+    check_combination,
     correct,
     least_second_moment,
 )
-from ._moments import Moments, check_values, moments_of_part
+from ._moments import Moments, accumulator, check_values, moments_of_part
 from ._status import Status
 
 
@@ -68,7 +69,8 @@ def project(
     **Arguments:**
 
     - `values`: the raw field on the nodes, nodes on the last axis, any leading axes.
-    - `weights`: of the rule, positive, with sum 1.
+    - `weights`: of the rule, positive, with sum 1 (up to rounding: the moments hold
+        for the weights over their sum).
     - `mean`, `second_moment`, `variance`: one number, or one for each field of the
         batch. (The mean is the integral over the volume of the domain.)
     - `profile`: values on the nodes of the function that the shift multiplies; one
@@ -79,7 +81,9 @@ def project(
         that is the farthest field with these moments.
     - `throw`: raise `ValueError` if the field is degenerate, the targets infeasible
         or a number not finite. By default outside `jit` only, where it costs nothing;
-        `True` inside `jit` too; `False` never. The status is there in any case.
+        `True` inside `jit` too (where the value is used: XLA drops a check of what it
+        drops); `False` never. Under `vmap` nothing is raised by default. The status is
+        there in any case.
 
     Derivatives with respect to values and targets are exact.
 
@@ -96,6 +100,10 @@ def project(
         ValueError: second_moment = 0.5 is infeasible with mean = 1.0: no field has \
 these moments, the least second moment possible is 1.0
     """
+    if not isinstance(floor, RelativeFloor | AbsoluteFloor):
+        raise TypeError(
+            f"floor must be a RelativeFloor or an AbsoluteFloor, got {floor!r}"
+        )
     values, weights, profile = check_values(values, weights, profile)
     targets = _check_targets(values, mean, second_moment, variance, profile)
     out, raw = _project(values, weights, profile, targets, floor, nearest)
@@ -121,7 +129,16 @@ def _project(
 ) -> tuple[Projection, Moments]:
     raw = moments_of_part(values, weights, profile)
     correction = correct(raw, **targets, floor=floor, nearest=nearest)
-    return Projection(correction(values, profile), correction), raw
+    corrected = correction(values, profile)
+    status = correction.status
+    if values.dtype != accumulator():
+        fits = jnp.all(jnp.isfinite(corrected), axis=-1)
+        status = jnp.where(fits, status, Status.NOT_FINITE)
+    # Rounding in float32 passes; weights that were never normalised do not.
+    whole = jnp.abs(raw.weight - 1.0) <= SUM_TOLERANCE
+    status = jnp.where(whole, status, Status.UNNORMALISED).astype(jnp.int32)
+    correction = eqx.tree_at(lambda c: c.status, correction, status)
+    return Projection(corrected, correction), raw
 
 
 def _check_targets(
@@ -131,14 +148,14 @@ def _check_targets(
     variance: Target | None,
     profile: Array | None,
 ) -> dict[str, Array]:
+    check_combination(mean, second_moment, variance)
     given = {"mean": mean, "second_moment": second_moment, "variance": variance}
-    targets = {k: jnp.asarray(v) for k, v in given.items() if v is not None}
-    if not targets:
-        raise ValueError("give a target: mean, second_moment, or mean and variance")
-    if "second_moment" in targets and "variance" in targets:
-        raise ValueError("give second_moment or variance, not both")
-    if "variance" in targets and mean is None:
-        raise ValueError("variance needs mean as well")
+    targets = {
+        # An int may be too long for the integers of JAX.
+        k: jnp.asarray(float(v) if isinstance(v, int) else v)
+        for k, v in given.items()
+        if v is not None
+    }
     if profile is not None and mean is None:
         raise ValueError("profile has no effect without mean: nothing is shifted")
     batch = values.shape[:-1]
@@ -152,11 +169,6 @@ def _check_targets(
             raise TypeError(f"{name} must be a real number, got {target.dtype}")
         if is_concrete(target):
             check_finite(name, target)
-    if values.shape[-1] == 1 and len(targets) == 2:
-        raise ValueError(
-            "values on one node have no variance, so mean and second moment cannot "
-            "both be prescribed there; use a rule with two nodes or more"
-        )
     return targets
 
 
@@ -181,9 +193,16 @@ def _raise_unless_held(
     second = "variance" if "variance" in targets else "second_moment"
     if worst[at] == Status.NOT_FINITE:
         check_finite("values", values)
+        asked = ", ".join(f"{name} = {of(name):g}" for name in targets)
         raise ValueError(
-            f"values are too large or too small{where}: a sum of their squares or the "
-            f"scale overflows {values.dtype}; rescale the field"
+            f"values are too large or too small for the targets {asked}{where}: a sum "
+            f"of squares, the scale or the result overflows {values.dtype}; rescale "
+            f"the field"
+        )
+    if worst[at] == Status.DEGENERATE and values.shape[-1] == 1:
+        raise ValueError(
+            "values on one node have no variance, so mean and second moment cannot "
+            "both be prescribed there; use a rule with two nodes or more"
         )
     if worst[at] == Status.DEGENERATE:
         shape = "a multiple of the profile" if with_profile else "constant"
@@ -228,7 +247,10 @@ def project_euclidean(
     """
     values, weights, _ = check_values(values, weights, None)
     targets = _check_targets(values, mean, None, None, None)
+    if is_concrete(values):
+        check_finite("values", values)
     gap = targets["mean"] - moments_of_part(values, weights).mean
     direction = weights / jnp.sum(weights * weights)
     shape = tuple(range(values.ndim - 1))
-    return values + gap[..., None] * jnp.expand_dims(direction, shape)
+    shifted = values + gap[..., None] * jnp.expand_dims(direction, shape)
+    return shifted.astype(values.dtype)

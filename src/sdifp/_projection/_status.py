@@ -14,7 +14,12 @@ class Status(enum.IntEnum):
         multiple of the profile) and the targets ask for some: the mean holds alone.
     - `INFEASIBLE`: no field has these moments, or none of the form asked for. The
         mean holds, with the least second moment that is possible.
-    - `NOT_FINITE`: a value, a target or a sum is NaN or infinite. Nothing holds.
+    - `NOT_FINITE`: a value, a target or a sum is NaN or infinite, or the result
+        overflows the dtype of the values. Nothing holds.
+    - `UNNORMALISED`: the weights do not sum to 1 (seen by `project` inside `jit`;
+        outside it is an error). The moments hold for the weights over their sum.
+
+    Where only the second moment is prescribed, "the mean holds" is void.
     """
 
     REGULAR = 0
@@ -23,3 +28,4 @@ class Status(enum.IntEnum):
     DEGENERATE = 3
     INFEASIBLE = 4
     NOT_FINITE = 5
+    UNNORMALISED = 6

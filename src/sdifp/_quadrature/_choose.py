@@ -74,6 +74,8 @@ def rule_for(
             f"give either budget or tolerance, got budget = {budget} and tolerance = "
             f"{tolerance}"
         )
+    if budget is not None and integrand is not None:
+        raise ValueError("integrand has no effect with budget; give tolerance")
     even = np.asarray(neumann)
     if even.dtype != np.bool_ or even.shape not in ((), (box.dimension,)):
         raise ValueError(
@@ -135,7 +137,7 @@ def _search(
     key: Array | None,
 ) -> tuple[QuadratureRule, str]:
     def two_moments(x: Array) -> Array:
-        value = function(x)
+        value = jnp.asarray(function(x))
         if value.shape != ():
             raise ValueError(
                 f"integrand must return one number, got shape {value.shape}"

@@ -1,4 +1,5 @@
-"""Rank-1 lattices with a random shift: the best rule in four to ten dimensions."""
+"""Rank-1 lattices with a random shift, for smooth fields in four to a hundred
+dimensions."""
 
 import jax
 import jax.numpy as jnp

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._domain import Box
-from ._rule import QuadratureRule, check_size
+from ._rule import QuadratureRule, check_key, check_size
 
 
 class MonteCarloRule(QuadratureRule):
@@ -36,4 +36,4 @@ def monte_carlo(box: Box, size: int, *, key: Array) -> QuadratureRule:
         >>> sdifp.monte_carlo(sdifp.Box.cube(100_000), 1000, key=jax.random.key(0))
         monte_carlo(1000 nodes, 100000 dimensions)
     """
-    return MonteCarloRule(box, "monte_carlo", check_size("size", size), key)
+    return MonteCarloRule(box, "monte_carlo", check_size("size", size), check_key(key))

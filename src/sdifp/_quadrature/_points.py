@@ -13,6 +13,7 @@ from .._checks import check_floating, check_weights
 from .._domain import Box
 from ._rule import (
     QuadratureRule,
+    check_key,
     check_size,
     draw_digits,
     equal_weights,
@@ -26,8 +27,13 @@ class Constants:
 
     def __init__(self, *arrays: np.ndarray) -> None:
         self.arrays = arrays
+        for array in arrays:
+            array.flags.writeable = False
         self._key = tuple((a.shape, a.tobytes()) for a in arrays)
         self._hash = hash(self._key)
+
+    def __reduce__(self) -> tuple[type["Constants"], tuple[np.ndarray, ...]]:
+        return Constants, self.arrays
 
     def __hash__(self) -> int:
         return self._hash
@@ -158,7 +164,7 @@ class ImportanceRule(QuadratureRule):
     def at(
         self, index: Int[Array, " n"]
     ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
-        return self.nodes[index], self.weights[index]
+        return _from_bits(self.node_bits[index]), _from_bits(self.weight_bits[index])
 
     def redraw(self, key: Array) -> QuadratureRule:
         return ImportanceRule(
@@ -212,7 +218,8 @@ def importance(
         constant factor.
 
     The weights are normalised to sum 1, so means are self-normalised: consistent,
-    with a bias `O(1/size)`; averages over redraws keep that bias.
+    with a bias `O(1/size)`; averages over redraws keep that bias. The points and
+    densities of redraws are not checked.
 
     Examples:
         >>> import jax, sdifp
@@ -226,7 +233,7 @@ def importance(
         >>> abs(float(rule.mean(lambda x: x[0])) - 0.5) < 0.02
         True
     """
-    size = check_size("size", size)
+    size, key = check_size("size", size), check_key(key)
     point = jax.eval_shape(sampler, key)
     if point.shape != (box.dimension,):
         raise ValueError(
@@ -254,5 +261,10 @@ def importance(
         raise ValueError(
             f"density must be positive and finite where sampler draws, got "
             f"{values[i]} at {nodes[i].tolist()}"
+        )
+    if not np.all(np.asarray(rule.weights) > 0.0):
+        raise ValueError(
+            f"density must not vary so much that weights vanish, got densities from "
+            f"{values.min():g} to {values.max():g}"
         )
     return rule

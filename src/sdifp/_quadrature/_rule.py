@@ -47,6 +47,11 @@ class QuadratureRule(eqx.Module):
         self, start: int | Array, length: int
     ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
         """The nodes and weights `start` to `start + length`; `start` may be traced."""
+        if isinstance(start, int) and not 0 <= start <= self.size - length:
+            raise ValueError(
+                f"start and length must stay within the {self.size} nodes, got start "
+                f"= {start} and length = {length}"
+            )
         return self.at(start + jnp.arange(length))
 
     @property
@@ -113,6 +118,10 @@ class QuadratureRule(eqx.Module):
         def part(start: int | Array, length: int) -> tuple[Array, Array]:
             nodes, weights = self.block(start, length)
             values = jax.vmap(function)(nodes)
+            if not isinstance(values, jax.Array):
+                raise TypeError(
+                    f"function must return one array, got {type(values).__name__}"
+                )
             if not jnp.issubdtype(values.dtype, jnp.floating):
                 raise TypeError(
                     f"function must return floating-point numbers, got {values.dtype}"
@@ -212,8 +221,22 @@ def check_power_of_two(family: str, size: int) -> int:
     return size
 
 
+def check_key(key: Array) -> Array:
+    """One random key, typed or of the older kind."""
+    typed = isinstance(key, jax.Array) and jnp.issubdtype(
+        key.dtype, jax.dtypes.prng_key
+    )
+    old = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32
+    if not (typed and key.shape == ()) and not (old and key.shape == (2,)):
+        raise TypeError(
+            f"key must be one random key, for example jax.random.key(0), got {key!r}"
+        )
+    return key
+
+
 def seed_from(key: Array) -> np.random.Generator:
     """A NumPy generator that depends on a JAX key and on nothing else."""
+    key = check_key(key)
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.wrap_key_data(key)
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())

@@ -37,7 +37,7 @@ class AxisRule(abc.ABC):
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        check_size("n", self.n)
+        object.__setattr__(self, "n", check_size("n", self.n))
 
     @abc.abstractmethod
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +86,10 @@ class GaussLegendre(AxisRule):
     @functools.cache  # noqa: B019 - few and small
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         nodes, weights = scipy.special.roots_legendre(self.n)
-        return 0.5 * (nodes + 1.0), weights / math.fsum(weights)
+        nodes, weights = 0.5 * (nodes + 1.0), weights / math.fsum(weights)
+        for array in (nodes, weights):
+            array.flags.writeable = False
+        return nodes, weights
 
 
 class TensorRule(QuadratureRule):
@@ -146,6 +149,11 @@ def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
             f"the box, got {len(axes)}"
         )
     for k, axis in enumerate(axes):
+        if not isinstance(axis, AxisRule):
+            raise TypeError(
+                f"axes must be rules such as Trapezoid(16), Midpoint(16) or "
+                f"GaussLegendre(16), got {axis!r} for axis {k}"
+            )
         if isinstance(axis, Trapezoid) and not box.periodic[k]:
             raise ValueError(
                 f"the trapezoid rule is for periodic axes, and axis {k} of the box is "
@@ -165,7 +173,7 @@ def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
     return TensorRule(box, name, math.prod(axis.n for axis in axes), axes)
 
 
-def trapezoid(box: Box, n: int | Sequence[int]) -> QuadratureRule:
+def trapezoid(box: Box, n: int | Sequence[int] | np.ndarray) -> QuadratureRule:
     """The trapezoid rule on a periodic box, `n` nodes an axis (or one n each).
 
     Redrawing it shifts the whole grid modulo the box.
@@ -178,7 +186,7 @@ def trapezoid(box: Box, n: int | Sequence[int]) -> QuadratureRule:
     return tensor(box, _same(box, Trapezoid, n))
 
 
-def midpoint(box: Box, n: int | Sequence[int]) -> QuadratureRule:
+def midpoint(box: Box, n: int | Sequence[int] | np.ndarray) -> QuadratureRule:
     """The midpoint rule, `n` nodes an axis (or one n each).
 
     Examples:
@@ -189,7 +197,7 @@ def midpoint(box: Box, n: int | Sequence[int]) -> QuadratureRule:
     return tensor(box, _same(box, Midpoint, n))
 
 
-def gauss_legendre(box: Box, n: int | Sequence[int]) -> QuadratureRule:
+def gauss_legendre(box: Box, n: int | Sequence[int] | np.ndarray) -> QuadratureRule:
     """The Gauss-Legendre rule, `n` nodes an axis (or one n each).
 
     Examples:
@@ -201,7 +209,9 @@ def gauss_legendre(box: Box, n: int | Sequence[int]) -> QuadratureRule:
 
 
 def _same(
-    box: Box, family: type[AxisRule], n: int | Sequence[int]
+    box: Box, family: type[AxisRule], n: int | Sequence[int] | np.ndarray
 ) -> tuple[AxisRule, ...]:
     counts = list(n) if isinstance(n, Sequence | np.ndarray) else [n] * box.dimension
+    # A count that is no integer is for the family to refuse.
+    counts = [int(c) if isinstance(c, np.integer) else c for c in counts]
     return tuple(family(count) for count in counts)

@@ -1,0 +1,233 @@
+"""Cost of a conserved field over its bare network, as ratios from one run.
+
+(a) one training-like gradient: residual u_t + u_x, 4x128 tanh network, one dimension,
+    64 nodes of which 16 carry the gradient, 8 times with 32 or 128 points each;
+(b) the quadrature pass (moments and their time derivative on 1e5 nodes in ten
+    dimensions) as a share of the best rate of matrix products on this machine;
+(c) inference of a frozen field over that of the bare network, 1e5 points of one time;
+and a table of the relative error of the sampled gradient against its number of nodes.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+
+import sdifp
+
+KEY = jax.random.key(0)
+
+
+class Network(eqx.Module):
+    """A 4x128 tanh network of x and t, periodic in x."""
+
+    mlp: eqx.nn.MLP
+
+    def __init__(self, d: int):
+        """The network in d dimensions."""
+        self.mlp = eqx.nn.MLP(2 * d + 1, "scalar", 128, 4, jnp.tanh, key=KEY)
+
+    def __call__(self, x: jax.Array, t: jax.Array) -> jax.Array:
+        """The raw field at one point and time."""
+        wave = jnp.pi * x
+        return self.mlp(jnp.concatenate([jnp.sin(wave), jnp.cos(wave), t[None]]))
+
+
+def interleaved(runs: int, contenders: dict[str, Callable[[], object]]) -> dict:
+    """The median of the best third of interleaved runs of each contender."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for run in contenders.values():
+        jax.block_until_ready(run())
+    for _ in range(runs):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            jax.block_until_ready(run())
+            times[name].append(time.perf_counter() - start)
+    keep = max(1, runs // 3)
+    return {k: statistics.median(sorted(v)[:keep]) for k, v in times.items()}
+
+
+def gradient_cost(points: int, runs: int) -> dict[str, object]:
+    """(a): a training-like gradient of the field over that of the network."""
+    box = sdifp.Box([0.0], [2.0], periodic=True)
+    rule = sdifp.trapezoid(box, 64)
+    net = Network(1)
+    u = sdifp.conserve(net, rule, 1.0, 2.0, gradient=sdifp.Subsampled(16))
+    ts = jnp.linspace(0.05, 0.95, 8)
+    xs = box.sample(KEY, 8 * points).reshape(8, points, 1)
+
+    def loss(at: Callable) -> jax.Array:
+        def residuals(t: jax.Array, x: jax.Array) -> jax.Array:
+            values = lambda x, t: jax.vmap(at(t))(x)
+            tangents = jnp.ones_like(x), jnp.ones_like(t)
+            return jax.jvp(values, (x, t), tangents)[1]
+
+        return jnp.mean(jax.vmap(residuals)(ts, xs) ** 2)
+
+    @eqx.filter_jit
+    def bare(net: Network) -> Network:
+        return eqx.filter_grad(lambda n: loss(lambda t: lambda x: n(x, t)))(net)
+
+    @eqx.filter_jit
+    def ours(u: sdifp.ConservedField, key: jax.Array) -> sdifp.ConservedField:
+        return eqx.filter_grad(lambda u: loss(u.redraw(key).at))(u)
+
+    times = interleaved(
+        runs, {"bare network": lambda: bare(net), "conserved": lambda: ours(u, KEY)}
+    )
+    return {
+        "measured": f"(a) gradient, 8 x {points} points",
+        "contender": "conserved over bare network",
+        "milliseconds": 1e3 * times["conserved"],
+        "ratio": times["conserved"] / times["bare network"],
+    }
+
+
+def quadrature_share(nodes: int, runs: int) -> dict[str, object]:
+    """(b): rate of the quadrature pass over the best rate of matrix products."""
+    d = 10
+    box = sdifp.Box.cube(d, periodic=True)
+    u = sdifp.conserve(Network(d), sdifp.monte_carlo(box, nodes, key=KEY), 1.0, 2.0)
+    side = 1024
+    a = jax.random.normal(KEY, (side, side))
+
+    @eqx.filter_jit
+    def quadrature(u: sdifp.ConservedField, t: jax.Array) -> tuple:
+        def both(t: jax.Array) -> jax.Array:
+            now = u.at(t)
+            return jnp.stack([now.scale, now.shift])
+
+        return jax.jvp(both, (t,), (jnp.ones_like(t),))
+
+    product = jax.jit(lambda a: a @ a)
+    times = interleaved(
+        runs,
+        {
+            "product": lambda: product(a),
+            "quadrature": lambda: quadrature(u, jnp.asarray(0.3)),
+        },
+    )
+    best = 2 * side**3 / times["product"]
+    # Products for the value and for the tangent of every layer.
+    flops = 2 * 2 * nodes * ((2 * d + 1) * 128 + 3 * 128**2 + 128)
+    return {
+        "measured": f"(b) quadrature with d/dt, {nodes:.0e} nodes, d = {d}",
+        "contender": "rate over best GEMM rate",
+        "milliseconds": 1e3 * times["quadrature"],
+        "ratio": flops / times["quadrature"] / best,
+    }
+
+
+def inference_cost(points: int, runs: int) -> dict[str, object]:
+    """(c): frozen inference over the bare network, many points of one time."""
+    box = sdifp.Box([0.0], [2.0], periodic=True)
+    net = Network(1)
+    u = sdifp.conserve(net, sdifp.trapezoid(box, 64), 1.0, 2.0)
+    fast = u.freeze((0.0, 1.0), tolerance=1e-3)
+    x = box.sample(KEY, points)
+
+    def frozen(t: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.vmap(lambda x: fast(x, t))(x)
+
+    def bare(t: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.vmap(lambda x: net(x, t))(x)
+
+    run, plain = jax.jit(frozen), jax.jit(bare)
+    t = jnp.asarray(0.4)
+    times = interleaved(
+        runs, {"bare": lambda: plain(t, x), "frozen": lambda: run(t, x)}
+    )
+    return {
+        "measured": f"(c) inference, {points:.0e} points of one time",
+        "contender": "frozen over bare network",
+        "milliseconds": 1e3 * times["frozen"],
+        "ratio": times["frozen"] / times["bare"],
+    }
+
+
+def gradient_error(d: int, k: int, stratified: bool, size: int) -> dict[str, object]:
+    """Relative error of the sampled gradient of scale and shift, root mean square."""
+    box = sdifp.Box.cube(d, periodic=True)
+    rule = sdifp.sobol(box, size, key=KEY)
+    net = eqx.nn.MLP(d, "scalar", 32, 2, jnp.tanh, key=KEY)
+    x = box.sample(KEY, 8)
+
+    def gradient(u: sdifp.ConservedField) -> jax.Array:
+        def loss(u: sdifp.ConservedField) -> jax.Array:
+            return jnp.mean(jax.vmap(u.at())(x) ** 2)
+
+        grads = eqx.filter_grad(loss)(u)
+        return jax.flatten_util.ravel_pytree(eqx.filter(grads, eqx.is_inexact_array))[0]
+
+    u = sdifp.conserve(net, rule, 0.5, 1.0)
+    exact = eqx.filter_jit(gradient)(u)
+    sampled = sdifp.conserve(
+        net, rule, 0.5, 1.0, gradient=sdifp.Subsampled(k, stratified)
+    )
+    run = eqx.filter_jit(lambda u, key: gradient(u.redraw(key, rule=False)))
+    keys = jax.random.split(KEY, 32)
+    errors = [float(jnp.linalg.norm(run(sampled, q) - exact)) for q in keys]
+    rms = float(np.sqrt(np.mean(np.square(errors))) / jnp.linalg.norm(exact))
+    return {
+        "measured": f"relative error of the sampled gradient, d = {d}, M = {size}",
+        "contender": f"{'stratified' if stratified else 'simple'}, K = {k}",
+        "milliseconds": None,
+        "ratio": rms,
+    }
+
+
+def main() -> None:
+    """Measure, print a table, and write the same rows as JSON on request."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes, few runs")
+    parser.add_argument("--json", metavar="FILE", help="write the rows to FILE")
+    parser.add_argument("--x64", action="store_true", help="everything in float64")
+    options = parser.parse_args()
+    jax.config.update("jax_enable_x64", options.x64)
+    runs = 3 if options.quick else 30
+    kind = "float64" if options.x64 else "float32"
+    print(
+        f"{platform.processor() or platform.machine()}, jax {jax.__version__}, {kind}"
+    )
+
+    rows = []
+
+    def show(row: dict[str, object]) -> None:
+        rows.append(row)
+        ms = row["milliseconds"]
+        ms = " " * 9 if ms is None else f"{ms:>9.2f}"
+        print(
+            f"{row['measured']:<58} {row['contender']:<28} {ms} {row['ratio']:>8.3f}",
+            flush=True,
+        )
+
+    print(f"{'measured':<58} {'contender':<28} {'ms':>9} {'ratio':>8}")
+    for points in (32, 128):
+        show(gradient_cost(points, runs))
+    show(quadrature_share(10**4 if options.quick else 10**5, max(3, runs // 3)))
+    show(inference_cost(10**4 if options.quick else 10**5, runs))
+    dimensions, ks = (
+        ([10], [64]) if options.quick else ([10, 50, 100], [64, 256, 1024, 4096])
+    )
+    size = 2**10 if options.quick else 2**16
+    for d in dimensions:
+        for k in ks:
+            for stratified in (False, True):
+                show(gradient_error(d, k, stratified, size))
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

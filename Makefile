@@ -49,7 +49,7 @@ docs: $(READY)
 	@echo "Open site/index.html"
 
 bench: $(READY)
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 lock:
 	@rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -11,8 +11,6 @@ and a table of the relative error of the sampled gradient against its number of 
 import argparse
 import json
 import platform
-import statistics
-import time
 from collections.abc import Callable
 
 import equinox as eqx
@@ -20,6 +18,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
+from _timing import interleaved
 
 import sdifp
 
@@ -39,20 +38,6 @@ class Network(eqx.Module):
         """The raw field at one point and time."""
         wave = jnp.pi * x
         return self.mlp(jnp.concatenate([jnp.sin(wave), jnp.cos(wave), t[None]]))
-
-
-def interleaved(runs: int, contenders: dict[str, Callable[[], object]]) -> dict:
-    """The median of the best third of interleaved runs of each contender."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for run in contenders.values():
-        jax.block_until_ready(run())
-    for _ in range(runs):
-        for name, run in contenders.items():
-            start = time.perf_counter()
-            jax.block_until_ready(run())
-            times[name].append(time.perf_counter() - start)
-    keep = max(1, runs // 3)
-    return {k: statistics.median(sorted(v)[:keep]) for k, v in times.items()}
 
 
 def gradient_cost(points: int, runs: int) -> dict[str, object]:

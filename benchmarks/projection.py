@@ -9,30 +9,16 @@ writes the result.
 import argparse
 import json
 import platform
-import statistics
-import time
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _timing import interleaved
 
 import sdifp
 
 # Arrays of 8-byte numbers that `project` has to move, over the two that a copy moves.
 COPIES = 3
-
-
-def best_of(runs: int, contenders: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of the best third of interleaved runs of each contender."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(runs):
-        for name, run in contenders.items():
-            start = time.perf_counter()
-            jax.block_until_ready(run())
-            times[name].append(time.perf_counter() - start)
-    keep = max(1, runs // 3)
-    return {k: statistics.median(sorted(v)[:keep]) for k, v in times.items()}
 
 
 def measure(size: int, runs: int) -> list[dict[str, object]]:
@@ -64,9 +50,7 @@ def measure(size: int, runs: int) -> list[dict[str, object]]:
         held[0] = in_place(held[0], w)
         return held[0]
 
-    for warm in (lambda: new(f, w), donated, lambda: moments(f, w), lambda: copy(f)):
-        jax.block_until_ready(warm())
-    times = best_of(
+    times = interleaved(
         runs,
         {
             "copy (NumPy, mapped memory)": lambda: np.copyto(target, values),

@@ -1,0 +1,23 @@
+"""How the benchmarks take times: warmed up, interleaved, best third."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+
+
+def interleaved(
+    runs: int, contenders: dict[str, Callable[[], object]]
+) -> dict[str, float]:
+    """The median of the best third of interleaved runs of each contender."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for run in contenders.values():
+        jax.block_until_ready(run())
+    for _ in range(runs):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            jax.block_until_ready(run())
+            times[name].append(time.perf_counter() - start)
+    keep = max(1, runs // 3)
+    return {k: statistics.median(sorted(v)[:keep]) for k, v in times.items()}

@@ -14,6 +14,7 @@ from .._checks import is_concrete
 from .._projection import Status
 from ._field import ConservedField
 from ._gradient import Exact
+from ._program import BLOCK, programs
 from ._targets import Times
 
 # The file's format; a reader refuses what it does not know.
@@ -43,6 +44,7 @@ class FrozenField(eqx.Module):
     scales: _Table
     shifts: _Table
     accuracy: float = eqx.field(static=True)
+    dimension: int = eqx.field(static=True)
     profile: Callable[[Array], Array] | None = eqx.field(static=True)
 
     def coefficients(self, t: ArrayLike | None = None) -> tuple[Array, Array]:
@@ -76,23 +78,30 @@ class FrozenField(eqx.Module):
         return scale * raw + offset
 
     def save(self, file: str | Path) -> None:
-        """Write the tables and the leaves of the network to an `.npz` file, without
-        pickle."""
+        """Write the tables, the leaves of the network, and its operations for
+        `sdifp_numpy`, to an `.npz` file without pickle.
+
+        `sdifp_numpy.load(file)` evaluates the field with NumPy alone, and says so if
+        the network has an operation that it does not know.
+        """
         leaves = jax.tree.leaves(eqx.filter(self.net, eqx.is_array))
         arrays = {f"leaf_{k:04d}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
         if self.times is not None and self.weights is not None:
             arrays["times"] = np.asarray(self.times)
             arrays["weights"] = np.asarray(self.weights)
+        arrays |= {
+            "version": np.array(_VERSION),
+            "scales": np.asarray(self.scales),
+            "shifts": np.asarray(self.shifts),
+            "accuracy": np.array(self.accuracy),
+            "has_profile": np.array(self.profile is not None),
+            "dimension": np.array(self.dimension),
+            "block": np.array(BLOCK),
+        }
+        has_time = self.times is not None
+        arrays |= dict(programs(self.net, self.profile, self.dimension, has_time))
         with Path(file).open("wb") as stream:
-            np.savez(
-                stream,
-                version=np.array(_VERSION),
-                scales=self.scales,
-                shifts=self.shifts,
-                accuracy=np.array(self.accuracy),
-                has_profile=np.array(self.profile is not None),
-                **arrays,  # type: ignore[arg-type]
-            )
+            np.savez(stream, **arrays)  # type: ignore[arg-type]
 
     @staticmethod
     def load(
@@ -138,6 +147,7 @@ class FrozenField(eqx.Module):
             data["scales"],
             data["shifts"],
             float(data["accuracy"]),
+            int(data["dimension"]),
             profile,
         )
 
@@ -147,6 +157,7 @@ def freeze(field: ConservedField, times: Times | None, tolerance: float) -> Froz
     if not tolerance > 0.0:
         raise ValueError(f"tolerance must be positive, got {tolerance}")
     exact = eqx.tree_at(lambda u: u.gradient, field, Exact())
+    d = field.rule.dimension
 
     @eqx.filter_jit
     def at(field: ConservedField, t: Array) -> Any:
@@ -169,7 +180,7 @@ def freeze(field: ConservedField, times: Times | None, tolerance: float) -> Froz
         exact.check()
         scale, shift = np.asarray(now.scale), np.asarray(now.shift)
         return FrozenField(
-            field.net, None, None, scale[None], shift[None], 0.0, field.profile
+            field.net, None, None, scale[None], shift[None], 0.0, d, field.profile
         )
     given = np.ravel(np.asarray(times, float))
     if given.size < 2 or not np.all(np.diff(given) > 0) or not np.isfinite(given).all():
@@ -215,7 +226,7 @@ def freeze(field: ConservedField, times: Times | None, tolerance: float) -> Froz
             f"range or a larger tolerance"
         )
     return FrozenField(
-        field.net, given, weights, table[:, 0], table[:, 1], accuracy, field.profile
+        field.net, given, weights, table[:, 0], table[:, 1], accuracy, d, field.profile
     )
 
 

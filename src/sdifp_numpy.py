@@ -9,6 +9,7 @@ This file needs nothing but NumPy and can be copied next to the data.
 
 import json
 import math
+import zipfile
 
 import numpy as np
 
@@ -18,9 +19,17 @@ VERSION = 1
 def load(file):
     """Read a frozen field."""
     try:
-        data = dict(np.load(file, allow_pickle=False))
+        with open(file, "rb") as stream:
+            data = dict(np.load(stream, allow_pickle=False))
         version = int(data["version"])
-    except (ValueError, KeyError, OSError) as error:
+    except (
+        ValueError,
+        KeyError,
+        OSError,
+        TypeError,
+        EOFError,
+        zipfile.BadZipFile,
+    ) as error:
         raise ValueError(f"{file} is not a frozen field: {error}") from None
     if version != VERSION:
         raise ValueError(
@@ -49,10 +58,12 @@ class Field:
         if t is None:
             raise ValueError("t must be given: this field depends on time")
         first, last = self.times[0], self.times[-1]
-        if not first <= t <= last:
+        slack = 1e-6 * (last - first)
+        if not first - slack <= t <= last + slack:
             raise ValueError(
                 f"t must lie in the frozen range, {first:g} to {last:g}, got {t:g}"
             )
+        t = min(max(t, first), last)
         hit = np.flatnonzero(self.times == t)
         if hit.size:
             return self.scales[hit[0]], self.shifts[hit[0]]

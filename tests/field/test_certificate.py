@@ -86,6 +86,29 @@ def test_floor_and_infeasible_targets_are_told():
     assert "INFEASIBLE" in got.verdict
 
 
+def test_moments_of_a_mini_batch_are_found_out():
+    u = field(32, gradient=sdifp.MiniBatch(8)).redraw(KEY)
+    got = u.certificate([0.5], key=KEY)
+    assert not got.holds
+    assert "NOT exact" in got.verdict
+
+
+def test_single_precision_network_is_judged_by_its_own_rounding():
+    single = lambda x, t: net(x, t).astype(jnp.float32)
+    u = sdifp.conserve(single, sdifp.trapezoid(BOX, 32), 1.0, 2.0)
+    got = u.certificate([0.5], key=KEY)
+    assert got.holds
+    assert 1e-6 < got.tolerance < 1e-4
+
+
+def test_nan_is_no_success_and_no_json():
+    u = sdifp.conserve(lambda x, t: jnp.nan * x[0], sdifp.trapezoid(BOX, 8), 1.0)
+    got = u.certificate([0.0], key=KEY)
+    assert not got.holds
+    assert "NOT exact" in got.verdict
+    assert json.loads(got.to_json())["rows"][0]["on_rule"] is None
+
+
 def test_components_and_other_rule():
     def two(x, t):
         return jnp.stack([net(x, t), jnp.cos(jnp.pi * x[0])])
@@ -107,5 +130,7 @@ def test_bad_input():
     other = sdifp.trapezoid(sdifp.Box([0.0], [1.0], periodic=True), 8)
     with pytest.raises(ValueError, match="must live on the box of the field"):
         field(8).certificate([0.0], key=KEY, other_rule=other)
+    with pytest.raises(ValueError, match="at least one time"):
+        field(8).certificate([], key=KEY)
     with pytest.raises(ValueError, match="replicates must be at least 2, got 1"):
         field(8).certificate([0.0], key=KEY, replicates=1)

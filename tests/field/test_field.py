@@ -352,6 +352,21 @@ class TestBadInput:
         with pytest.raises(ValueError, match="normalised=True"):
             sdifp.conserve(lambda x: x[0], rule, 1.0)
 
+    def test_volume_that_underflows_single_precision(self):
+        with jax.enable_x64(False):
+            rule = sdifp.monte_carlo(sdifp.Box.cube(50, 0.0, 0.1), 4, key=KEY)
+            with pytest.raises(ValueError, match=r"does not fit float32.*normalised"):
+                sdifp.conserve(lambda x: x[0], rule, 1.0)
+
+    def test_times_are_given_one_at_a_time(self):
+        with pytest.raises(ValueError, match=r"one time, got shape \(2,\)"):
+            U.at(jnp.zeros(2))
+        with pytest.raises(ValueError, match="t must be given"):
+            U.at()
+        still = sdifp.conserve(lambda x: x[0], RULE, 1.0)
+        with pytest.raises(ValueError, match="t must be left out"):
+            still(X, 0.3)
+
     def test_rule_on_another_box(self):
         other = sdifp.trapezoid(sdifp.Box([0.0], [1.0], periodic=True), 8)
         with pytest.raises(ValueError, match="must live on the box of the field"):

@@ -51,11 +51,12 @@ def test_interpolation_against_scipy():
     values = np.stack([np.sin(3 * grid), np.exp(grid)], 1)
     want = FloaterHormannInterpolator(grid, values, d=4)
     for t in (grid[3], 0.5 * (grid[3] + grid[4]), grid[-1]):
-        got = _barycentric(jnp.asarray(t), grid, _floater_hormann(grid), values)
+        arrays = map(jnp.asarray, (t, grid, _floater_hormann(grid), values))
+        got = _barycentric(*arrays)
         assert np.allclose(got, want(t), rtol=1e-12)
     nodes, weights = _chebyshev(-1.0, 3.0, 9)
     values = np.cos(nodes)[:, None]
-    got = _barycentric(jnp.asarray(0.3), nodes, weights, values)
+    got = _barycentric(*map(jnp.asarray, (0.3, nodes, weights, values)))
     assert np.allclose(got, BarycentricInterpolator(nodes, values)(0.3), rtol=1e-12)
 
 
@@ -66,6 +67,51 @@ def test_works_under_jit_vmap_and_grad():
     slope = jax.grad(lambda t: FROZEN(X, t))(0.3)
     want = jax.jacfwd(lambda t: U(X, t))(0.3)
     assert float(slope) == pytest.approx(float(want), abs=1e-6)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.25, 0.5, 1.0])
+def test_time_derivatives_are_right_on_the_nodes_too(t):
+    for frozen, tolerance in (
+        (FROZEN, 1e-6),
+        (U.freeze(np.linspace(0, 1, 41), tolerance=1e-4), 1e-3),
+    ):
+        got, want = (lambda t, f=frozen: f(X, t)), (lambda t: U(X, t))
+        for order in range(1, 3):
+            got, want = jax.jacfwd(got), jax.jacfwd(want)
+            assert float(got(t)) == pytest.approx(
+                float(want(t)), abs=tolerance * 10.0**order
+            )
+
+
+def test_default_tolerance_in_single_precision():
+    with jax.enable_x64(False):
+        rule = sdifp.trapezoid(BOX, 24)
+        net = lambda x, t: jnp.exp(jnp.sin(jnp.pi * (x[0] - t)))
+        u = sdifp.conserve(net, rule, 1.0, lambda t: 2.0 + t)
+        frozen = u.freeze((0.0, 1.0))
+        x = jnp.array([0.3])
+        assert float(frozen(x, 0.4)) == pytest.approx(float(u(x, 0.4)), rel=1e-5)
+        with pytest.raises(ValueError, match="which is rounding"):
+            u.freeze((0.0, 1.0), tolerance=1e-9)
+
+
+def test_times_of_other_types():
+    frozen = U.freeze((0.0, 0.1))
+    assert np.isfinite(float(frozen(X, jnp.float32(0.1))))
+    assert float(FROZEN(X, 1)) == pytest.approx(float(U(X, 1)), abs=1e-8)
+
+
+def test_short_formats_come_back(tmp_path):
+    def apply(p, x, t):
+        return jnp.exp(jnp.sin(jnp.pi * x[0] + p[0].astype(float))) + t
+
+    def net(value):
+        return jax.tree_util.Partial(apply, jnp.array([value], jnp.bfloat16))
+
+    frozen = sdifp.conserve(net(0.5), RULE, 1.0, 2.0).freeze((0.0, 1.0))
+    frozen.save(tmp_path / "b.npz")
+    again = sdifp.FrozenField.load(tmp_path / "b.npz", net(0.0))
+    assert float(again(X, 0.3)) == float(frozen(X, 0.3))
 
 
 def test_no_quadrature_is_left():
@@ -135,7 +181,7 @@ class TestBadInput:
     def test_tolerance_out_of_reach(self):
         with pytest.raises(ValueError, match="was not reached with 4 times"):
             U.freeze(np.linspace(0, 1, 4), tolerance=1e-12)
-        with pytest.raises(ValueError, match="tolerance must be positive"):
+        with pytest.raises(ValueError, match="tolerance must be at least"):
             U.freeze((0.0, 1.0), tolerance=0.0)
 
     def test_infeasible_time_is_named(self):
@@ -148,6 +194,10 @@ class TestBadInput:
         file.write_text("no")
         with pytest.raises(ValueError, match="is not a frozen field"):
             sdifp.FrozenField.load(file, NET)
+        for content in (b"", b"PK\x03\x04no"):
+            file.write_bytes(content)
+            with pytest.raises(ValueError, match="is not a frozen field"):
+                sdifp.FrozenField.load(file, NET)
         np.savez(file, a=np.ones(2))
         with pytest.raises(ValueError, match="is not a frozen field"):
             sdifp.FrozenField.load(file, NET)

@@ -1,5 +1,6 @@
 """freeze: scale and shift as functions of time, computed once, for inference."""
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,11 @@ _VERSION = 1
 
 # The Chebyshev grid is doubled from the smallest to the largest until the tolerance
 # is met; a field that needs more is not smooth in time.
-_SMALLEST, _LARGEST = 8, 512
+_SMALLEST, _LARGEST = 32, 512
 
 _Table = Array | np.ndarray
+
+_UNREADABLE = (ValueError, KeyError, OSError, TypeError, EOFError, zipfile.BadZipFile)
 
 
 class FrozenField(eqx.Module):
@@ -50,12 +53,20 @@ class FrozenField(eqx.Module):
     def coefficients(self, t: ArrayLike | None = None) -> tuple[Array, Array]:
         """Scale and shift at time t, for each component."""
         if self.times is None or self.weights is None:
+            if t is not None:
+                raise ValueError(f"t must be left out: no time here, got {t!r}")
             return jnp.asarray(self.scales[0]), jnp.asarray(self.shifts[0])
         if t is None:
             raise ValueError("t must be given: this field depends on time")
+        if jnp.shape(t) != ():
+            raise ValueError(
+                f"t must be one time, got shape {jnp.shape(t)}; leave the batch to vmap"
+            )
         first, last = self.times[0], self.times[-1]
         time = jnp.asarray(t, jnp.result_type(float))
-        outside = (time < first) | (time > last)
+        # A time in single precision may be rounded past the end of the range.
+        slack = 1e-6 * (last - first)
+        outside = ~((time >= first - slack) & (time <= last + slack))
         if is_concrete(outside):
             if bool(outside):
                 raise ValueError(
@@ -65,7 +76,11 @@ class FrozenField(eqx.Module):
         else:
             time = eqx.error_if(time, outside, "t is outside the frozen range")
         table = jnp.stack([jnp.asarray(self.scales), jnp.asarray(self.shifts)], axis=1)
-        both = _barycentric(time, self.times, self.weights, table)
+        nodes, weights = jnp.asarray(self.times), jnp.asarray(self.weights)
+        # Back into the range in value, without a kink in the derivative.
+        over = time - jnp.clip(time, nodes[0], nodes[-1])
+        time = time - jax.lax.stop_gradient(over)
+        both = _barycentric(time, nodes, weights, table)
         return both[0], both[1]
 
     def __call__(
@@ -73,7 +88,10 @@ class FrozenField(eqx.Module):
     ) -> Float[Array, "..."]:
         """The field at one point and time."""
         scale, shift = self.coefficients(t)
-        raw = self.net(x) if t is None else self.net(x, jnp.asarray(t))
+        if t is None:
+            raw = self.net(x)
+        else:
+            raw = self.net(x, jnp.asarray(t, jnp.result_type(float)))
         offset = shift if self.profile is None else shift * self.profile(x)
         return scale * raw + offset
 
@@ -118,17 +136,19 @@ class FrozenField(eqx.Module):
         - `profile`: the profile, if the field had one; functions are not saved.
         """
         try:
-            data = dict(np.load(file, allow_pickle=False))
+            with Path(file).open("rb") as stream:
+                data = dict(np.load(stream, allow_pickle=False))
             version = int(data["version"])
-        except (ValueError, KeyError, OSError) as error:
+            has_profile = bool(data["has_profile"])
+        except _UNREADABLE as error:
             raise ValueError(f"{file} is not a frozen field: {error}") from None
         if version != _VERSION:
             raise ValueError(
                 f"{file} has format {version}, and this version of sdifp reads "
                 f"{_VERSION}"
             )
-        if bool(data["has_profile"]) != (profile is not None):
-            need = "needs" if bool(data["has_profile"]) else "has no"
+        if has_profile != (profile is not None):
+            need = "needs" if has_profile else "has no"
             raise ValueError(f"{file} {need} a profile, got profile = {profile!r}")
         params, rest = eqx.partition(net, eqx.is_array)
         leaves, structure = jax.tree.flatten(params)
@@ -139,7 +159,11 @@ class FrozenField(eqx.Module):
                 f"net must have arrays of shapes {shapes} as the saved network, got "
                 f"{wanted}"
             )
-        new = [jnp.asarray(a, b.dtype) for a, b in zip(saved, leaves, strict=True)]
+        new = [
+            # Formats that NumPy lacks (bfloat16) are stored as plain bytes.
+            jnp.asarray(a.view(b.dtype) if a.dtype.kind == "V" else a, b.dtype)
+            for a, b in zip(saved, leaves, strict=True)
+        ]
         return FrozenField(
             eqx.combine(jax.tree.unflatten(structure, new), rest),
             data.get("times"),
@@ -152,11 +176,20 @@ class FrozenField(eqx.Module):
         )
 
 
-def freeze(field: ConservedField, times: Times | None, tolerance: float) -> FrozenField:
+def freeze(
+    field: ConservedField, times: Times | None, tolerance: float | None
+) -> FrozenField:
     """Tabulate scale and shift; see `ConservedField.freeze`."""
-    if not tolerance > 0.0:
-        raise ValueError(f"tolerance must be positive, got {tolerance}")
-    exact = eqx.tree_at(lambda u: u.gradient, field, Exact())
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    if tolerance is None:
+        tolerance = max(1e-9, 64 * eps)
+    if not tolerance >= 8 * eps:
+        raise ValueError(
+            f"tolerance must be at least {8 * eps:.1g}, which is rounding, got "
+            f"{tolerance}"
+        )
+    chunk = getattr(field.gradient, "chunk", Exact().chunk)
+    exact = eqx.tree_at(lambda u: u.gradient, field, Exact(chunk))
     d = field.rule.dimension
 
     @eqx.filter_jit
@@ -254,13 +287,30 @@ def _floater_hormann(nodes: np.ndarray, degree: int = 4) -> np.ndarray:
     return weights
 
 
-def _barycentric(t: Array, nodes: _Table, weights: _Table, table: _Table) -> Array:
-    gap = t - jnp.asarray(nodes)
+@jax.custom_jvp
+def _barycentric(t: Array, nodes: Array, weights: Array, table: Array) -> Array:
+    gap = t - nodes
     hit = gap == 0.0
-    terms = jnp.asarray(weights) / jnp.where(hit, 1.0, gap)
+    terms = weights / jnp.where(hit, 1.0, gap)
     # On a node the formula is 0/0: the value of that node alone.
     terms = jnp.where(jnp.any(hit), hit.astype(terms.dtype), terms)
-    return jnp.tensordot(terms, jnp.asarray(table), axes=1) / jnp.sum(terms)
+    return jnp.tensordot(terms, table, axes=1) / jnp.sum(terms)
+
+
+@_barycentric.defjvp
+def _barycentric_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
+    # Interpolate the derivatives at the nodes: autodiff of the formula is wrong on a
+    # node, where it takes one entry of the table, and loses digits beside one.
+    t, nodes, weights, table = primals
+    apart = nodes[:, None] - nodes[None, :] + jnp.eye(nodes.size)
+    matrix = weights[None, :] / weights[:, None] / apart
+    matrix = matrix - jnp.diag(jnp.diag(matrix))
+    matrix = matrix - jnp.diag(jnp.sum(matrix, axis=1))
+    slope = _barycentric(t, nodes, weights, jnp.tensordot(matrix, table, axes=1))
+    moved = _barycentric(t, nodes, weights, tangents[3])
+    return _barycentric(t, nodes, weights, table), slope * tangents[0] + moved
 
 
 def _barycentric_numpy(

@@ -11,6 +11,7 @@ from ._field import Detached as Detached
 from ._field import Exact as Exact
 from ._field import FieldAt as FieldAt
 from ._field import FrozenField as FrozenField
+from ._field import FrozenFieldAt as FrozenFieldAt
 from ._field import GradientMode as GradientMode
 from ._field import MiniBatch as MiniBatch
 from ._field import Subsampled as Subsampled

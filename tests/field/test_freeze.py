@@ -36,6 +36,13 @@ def test_frozen_field_is_the_field_to_the_stated_accuracy(t):
     assert float(FROZEN(X, t)) == pytest.approx(float(U(X, t)), abs=1e-8)
 
 
+def test_snapshot_is_the_field_at_that_time():
+    now = FROZEN.at(0.3)
+    xs = BOX.sample(KEY, 5)
+    want = jax.vmap(lambda x: FROZEN(x, 0.3))(xs)
+    assert np.allclose(jax.jit(jax.vmap(now))(xs), want, rtol=1e-14)
+
+
 def test_given_grid_and_its_accuracy():
     grid = np.linspace(0.0, 1.0, 41) ** 1.2
     frozen = U.freeze(grid, tolerance=1e-4)

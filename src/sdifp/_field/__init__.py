@@ -6,6 +6,7 @@ from ._field import ConservedField as ConservedField
 from ._field import FieldAt as FieldAt
 from ._field import conserve as conserve
 from ._freeze import FrozenField as FrozenField
+from ._freeze import FrozenFieldAt as FrozenFieldAt
 from ._gradient import Detached as Detached
 from ._gradient import Exact as Exact
 from ._gradient import GradientMode as GradientMode

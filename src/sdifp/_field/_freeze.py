@@ -30,6 +30,22 @@ _Table = Array | np.ndarray
 _UNREADABLE = (ValueError, KeyError, OSError, TypeError, EOFError, zipfile.BadZipFile)
 
 
+class FrozenFieldAt(eqx.Module):
+    """A frozen field at one time: a function of one point."""
+
+    net: Callable[..., Array]
+    time: Float[Array, ""] | None
+    scale: Float[Array, "..."]
+    shift: Float[Array, "..."]
+    profile: Callable[[Array], Array] | None = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
+        """The field at one point of this time."""
+        raw = self.net(x) if self.time is None else self.net(x, self.time)
+        offset = self.shift if self.profile is None else self.shift * self.profile(x)
+        return self.scale * raw + offset
+
+
 class FrozenField(eqx.Module):
     """A conserved field whose scale and shift are interpolated in time: a point costs
     one evaluation of the network, one multiplication and one addition.
@@ -87,13 +103,14 @@ class FrozenField(eqx.Module):
         self, x: Float[Array, " d"], t: ArrayLike | None = None
     ) -> Float[Array, "..."]:
         """The field at one point and time."""
+        return self.at(t)(x)
+
+    def at(self, t: ArrayLike | None = None) -> "FrozenFieldAt":
+        """The field at time t. Outside `jit` the time is checked here, once; inside,
+        the check runs with the program and costs a few per cent."""
         scale, shift = self.coefficients(t)
-        if t is None:
-            raw = self.net(x)
-        else:
-            raw = self.net(x, jnp.asarray(t, jnp.result_type(float)))
-        offset = shift if self.profile is None else shift * self.profile(x)
-        return scale * raw + offset
+        time = None if t is None else jnp.asarray(t, jnp.result_type(float))
+        return FrozenFieldAt(self.net, time, scale, shift, self.profile)
 
     def save(self, file: str | Path) -> None:
         """Write the tables, the leaves of the network, and its operations for

@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "_quadrature": {"_checks", "_domain"},
     "_projection": {"_checks"},
     "_field": {"_checks", "_quadrature", "_projection"},
-    "__init__": {"_domain", "_quadrature", "_projection", "_field"},
+    "_operators": {"_checks", "_field"},
+    "__init__": {"_domain", "_quadrature", "_projection", "_field", "_operators"},
 }
 
 

@@ -1,0 +1,347 @@
+"""Taylor coefficients of one value, and their arithmetic. Depends on JAX alone.
+
+Along the curve x + s v the Taylor coefficients of every intermediate value follow from
+those before it. For a weighted *sum over many directions* v_r of the coefficients of the
+highest order p, only that sum has to be carried on, and not one for each direction: it
+enters every rule linearly. Coefficients of lower order are carried for each direction.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+Rows = Array | None
+"""Coefficients with a leading axis of directions; None is zero."""
+
+
+class Collapse(eqx.Module):
+    """Over which directions the coefficients of highest order are summed, and how.
+
+    `sum_r weights_r D^p f[v_r, ..., v_r]`, or for order 2 with a symmetric metric
+    `sum_rs metric_rs D^2 f[v_r, v_s]`.
+    """
+
+    order: int = eqx.field(static=True)
+    directions: int = eqx.field(static=True)
+    weights: Array | None = None
+    "one for each direction, or one for all"
+    metric: Array | None = None
+
+    def total(self, rows: Array) -> Array:
+        """The weighted sum over directions."""
+        weights = self.weights
+        assert weights is not None
+        if weights.ndim == 0:
+            return weights * jnp.sum(rows, 0)
+        return jnp.sum(weights.reshape(-1, *[1] * (rows.ndim - 1)) * rows, 0)
+
+    def pair(self, a: Array, b: Array) -> Array:
+        """`sum_r w_r a_r b_r`, or `sum_rs G_rs a_r b_s`."""
+        if self.metric is None:
+            return self.total(a * b)
+        return jnp.sum(a * jnp.tensordot(self.metric, b, 1), 0)
+
+    def own(self, entries: Array) -> Array:
+        """Sparse entries of each direction times its weight with itself."""
+        weights = self.weights if self.metric is None else jnp.diagonal(self.metric)
+        assert weights is not None
+        return entries * (weights if weights.ndim == 0 else weights[:, None])
+
+
+class Jet(eqx.Module):
+    """The coefficients of a value of shape S.
+
+    Dense: `lower[k]` is that of order k + 1, shape (R, *S), None for zero; `top` is the
+    collapsed one, shape S. Sparse, for vectors: direction r has the entries
+    `lower[k][r, e]` at the places `index[r, e]`, all different unless they are zero, and
+    `loose` are entries of the top, not yet summed over directions, beside `top`. With a
+    metric, the entries of different directions are at different places.
+    """
+
+    primal: Array
+    lower: tuple[Rows, ...]
+    top: Array | None
+    index: Array | None = None
+    loose: Array | None = None
+
+
+def constant(value: Any, order: int) -> Jet:
+    """A value that no direction changes."""
+    return Jet(jnp.asarray(value), (None,) * (order - 1), None)
+
+
+def add(a: Array | None, b: Array | None) -> Array | None:
+    """The sum, where None is zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def densify(jet: Jet, directions: int) -> Jet:
+    """The same coefficients as full arrays."""
+    if jet.index is None:
+        return jet
+    index, (size,) = jet.index, jet.primal.shape
+    row = jnp.arange(directions)[:, None]
+
+    def rows(entries: Rows) -> Rows:
+        if entries is None:
+            return None
+        return jnp.zeros((directions, size), entries.dtype).at[row, index].add(entries)
+
+    loose = jet.loose
+    if loose is not None:
+        loose = jnp.zeros_like(jet.primal).at[index].add(loose)
+    return Jet(jet.primal, tuple(map(rows, jet.lower)), add(jet.top, loose))
+
+
+def broadcast(jet: Jet, shape: tuple[int, ...]) -> Jet:
+    """A scalar's jet as that of a constant array."""
+    if jet.primal.shape == shape:
+        return jet
+
+    def rows(a: Rows) -> Rows:
+        if a is None:
+            return None
+        return jnp.broadcast_to(a.reshape(-1, *[1] * len(shape)), (len(a), *shape))
+
+    top = None if jet.top is None else jnp.broadcast_to(jet.top, shape)
+    return Jet(jnp.broadcast_to(jet.primal, shape), tuple(map(rows, jet.lower)), top)
+
+
+@functools.cache
+def _partitions(order: int) -> list[tuple[int, ...]]:
+    """The partitions of an integer, each as its parts in falling order."""
+
+    def parts(left: int, largest: int) -> list[tuple[int, ...]]:
+        if left == 0:
+            return [()]
+        return [
+            (k, *rest)
+            for k in range(min(left, largest), 0, -1)
+            for rest in parts(left - k, k)
+        ]
+
+    return parts(order, order)
+
+
+def _chain(order: int, lower: Sequence[Rows]) -> dict[int, Array]:
+    """Faa di Bruno's formula: for each m the sum of `prod_j x_j^m_j / m_j!` over the
+    partitions of the order into m parts, which the m-th derivative multiplies."""
+    out: dict[int, Array] = {}
+    for parts in _partitions(order):
+        factors = [lower[k - 1] if k <= len(lower) else None for k in parts]
+        if any(f is None for f in factors):
+            continue
+        count = math.prod(math.factorial(parts.count(k)) for k in set(parts))
+        product = functools.reduce(lambda a, b: a * b, factors)  # type: ignore
+        term = product if count == 1 else product / count
+        m = len(parts)
+        out[m] = out[m] + term if m in out else term
+    return out
+
+
+def _derivatives(
+    function: Callable[[Array], Array], x: Array, count: int
+) -> list[Array]:
+    """An elementwise function and its first derivatives, by nested `jax.jvp`."""
+    out, one = [function(x)], jnp.ones_like(x)
+    for _ in range(count):
+        function = functools.partial(lambda f, x: jax.jvp(f, (x,), (one,))[1], function)
+        out.append(function(x))
+    return out
+
+
+def compose(
+    function: Callable[..., Array],
+    constants: Sequence[Array],
+    jet: Jet,
+    collapse: Collapse,
+    *,
+    linear: bool = False,
+) -> Jet:
+    """The jet of an elementwise function of a value. Its derivatives are taken at the
+    value alone, where the axis of directions does not multiply their cost.
+
+    **Arguments:**
+
+    - `function`: of the value and constants that have its shape, or none.
+    - `linear`: whether the function is affine in the value.
+    """
+    order = collapse.order
+    count = 1 if linear else order
+    at = lambda x: function(x, *constants)
+    if jet.index is None:
+        slope = _derivatives(at, jet.primal, count)
+        lower = tuple(
+            functools.reduce(
+                add,
+                [
+                    slope[m][None] * term
+                    for m, term in _chain(k, jet.lower).items()
+                    if m <= count
+                ],
+                None,
+            )
+            for k in range(1, order)
+        )
+        top = None if jet.top is None else slope[1] * jet.top
+        if not linear:
+            if order == 2:
+                first = jet.lower[0]
+                if first is not None:
+                    top = add(top, slope[2] * (0.5 * collapse.pair(first, first)))
+            else:
+                for m, term in _chain(order, jet.lower).items():
+                    top = add(top, slope[m] * collapse.total(term))
+        return Jet(slope[0], lower, top)
+
+    index = jet.index
+    gathered = [c if jnp.ndim(c) == 0 else c[index] for c in constants]
+    slope = _derivatives(lambda x: function(x, *gathered), jet.primal[index], count)
+    lower = tuple(
+        functools.reduce(
+            add,
+            [slope[m] * term for m, term in _chain(k, jet.lower).items() if m <= count],
+            None,
+        )
+        for k in range(1, order)
+    )
+    loose = None if jet.loose is None else slope[1] * jet.loose
+    if not linear:
+        for m, term in _chain(order, jet.lower).items():
+            loose = add(loose, slope[m] * collapse.own(term))
+    top = None
+    if jet.top is not None:
+        top = _derivatives(at, jet.primal, 1)[1] * jet.top
+    return Jet(at(jet.primal), lower, top, index, loose)
+
+
+def multiply(
+    a: Jet, b: Jet, collapse: Collapse, product: Callable[[Array, Array], Array]
+) -> Jet:
+    """The jet of a bilinear product of two dense jets, by Cauchy's formula."""
+    order = collapse.order
+    left: list[Rows] = [a.primal, *a.lower]
+    right: list[Rows] = [b.primal, *b.lower]
+
+    def rows(i: int, j: int) -> Rows:
+        x, y = left[i], right[j]
+        if x is None or y is None:
+            return None
+        return jax.vmap(product, (0 if i else None, 0 if j else None))(x, y)
+
+    lower = tuple(
+        functools.reduce(add, [rows(i, k - i) for i in range(k + 1)], None)
+        for k in range(1, order)
+    )
+    top = add(
+        None if a.top is None else product(a.top, b.primal),
+        None if b.top is None else product(a.primal, b.top),
+    )
+    if collapse.metric is not None:
+        x, y = a.lower[0], b.lower[0]
+        if x is not None and y is not None:
+            dual = jnp.tensordot(collapse.metric, y, 1)
+            top = add(top, jnp.sum(jax.vmap(product)(x, dual), 0))
+    else:
+        inner = functools.reduce(
+            add, [rows(i, order - i) for i in range(1, order)], None
+        )
+        if inner is not None:
+            top = add(top, collapse.total(inner))
+    return Jet(product(a.primal, b.primal), lower, top)
+
+
+def multiply_sparse(a: Jet, b: Jet, collapse: Collapse) -> Jet:
+    """The same for elementwise products of sparse jets with entries at one index."""
+    order, index = collapse.order, a.index
+    left: list[Rows] = [a.primal[index], *a.lower]
+    right: list[Rows] = [b.primal[index], *b.lower]
+
+    def times(x: Rows, y: Rows) -> Rows:
+        return None if x is None or y is None else x * y
+
+    lower = tuple(
+        functools.reduce(
+            add, [times(left[i], right[k - i]) for i in range(k + 1)], None
+        )
+        for k in range(1, order)
+    )
+    inner = functools.reduce(
+        add, [times(left[i], right[order - i]) for i in range(1, order)], None
+    )
+    loose = add(times(left[0], b.loose), times(right[0], a.loose))
+    if inner is not None:
+        loose = add(loose, collapse.own(inner))
+    top = add(times(a.primal, b.top), times(b.primal, a.top))
+    return Jet(a.primal * b.primal, lower, top, index, loose)
+
+
+def nested(
+    function: Callable[..., tuple[Array, ...]], jets: Sequence[Jet], collapse: Collapse
+) -> tuple[list[tuple[Rows, ...]], tuple[Array | None, ...]]:
+    """Coefficients of the outputs of any function of dense jets, by nested `jax.jvp`
+    along the curves: those of lower order, then the collapsed ones."""
+    order, primals = collapse.order, tuple(j.primal for j in jets)
+    shapes = [(collapse.directions, *p.shape) for p in primals]
+    rows = [
+        [
+            jnp.zeros(shape, j.primal.dtype) if j.lower[k] is None else j.lower[k]
+            for j, shape in zip(jets, shapes, strict=True)
+        ]
+        for k in range(order - 1)
+    ]
+
+    def along(rows: list[list[Array]]) -> list[tuple[Array, ...]]:
+        """Coefficients of orders 1 to p on one curve, that of order p without the
+        input's own."""
+
+        def curve(s: Array) -> tuple[Array, ...]:
+            point = list(primals)
+            for j in range(len(point)):
+                tail = jnp.zeros_like(point[j])
+                for row in reversed(rows):
+                    tail = s * (row[j] + tail)
+                point[j] = point[j] + tail
+            return function(*point)
+
+        out: list[tuple[Array, ...]] = []
+        zero = jnp.zeros((), jnp.result_type(*primals))
+        for k in range(1, order + 1):
+            curve = functools.partial(
+                lambda g, s: jax.jvp(g, (s,), (jnp.ones_like(s),))[1], curve
+            )
+            out.append(tuple(v / math.factorial(k) for v in curve(zero)))
+        return out
+
+    lower: list[tuple[Rows, ...]] = []
+    top: tuple[Array | None, ...] = ()
+    if any(r is not None for j in jets for r in j.lower):
+        *lower, last = jax.vmap(along)(rows)
+        if collapse.metric is None:
+            top = tuple(map(collapse.total, last))
+        else:
+            first = tuple(rows[0])
+            dual = tuple(jnp.tensordot(collapse.metric, r, 1) for r in first)
+
+            def second(v: tuple[Array, ...], w: tuple[Array, ...]) -> Any:
+                slope = lambda *x: jax.jvp(function, x, v)[1]
+                return jax.jvp(slope, primals, w)[1]
+
+            top = tuple(0.5 * jnp.sum(r, 0) for r in jax.vmap(second)(first, dual))
+    if any(j.top is not None for j in jets):
+        own = jax.jvp(
+            function,
+            primals,
+            tuple(jnp.zeros_like(j.primal) if j.top is None else j.top for j in jets),
+        )[1]
+        top = tuple(map(add, top, own)) if top else own
+    count = len(jax.eval_shape(function, *primals))
+    return lower or [(None,) * count] * (order - 1), top or (None,) * count

@@ -1,0 +1,117 @@
+"""Second-order operators through the first layer of a network. Knows jets only.
+
+A function that sees x through z = W x alone, or through coordinate-wise features and
+then a linear layer, z_j = sum_k g_jk(x_k), has second derivatives of low rank. With
+`B_kj = dz_j / dx_k` and weights c,
+
+    sum_k c_k d^2 f / dx_k^2 = sum_ij (B^T c B)_ij d^2 f / dz_i dz_j
+                             + sum_j (df / dz_j) sum_k c_k d^2 z_j / dx_k^2,
+
+so that as many directions as z has entries are pushed through the rest of the network
+with the metric `B^T c B`, instead of one for each coordinate. Exact.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+from jaxtyping import Array
+
+from ._jet import Collapse, Jet, densify
+from ._taylor import Interpreter
+
+
+def identity_jet(x: Array, top: Array | None, order: int) -> Jet:
+    """A point, with the coordinates as directions."""
+    (d,) = x.shape
+    higher = (None,) * (order - 2)
+    return Jet(x, (jnp.ones((d, 1), x.dtype), *higher), top, jnp.arange(d)[:, None])
+
+
+def _first_layer(
+    closed: core.ClosedJaxpr, jet: Jet, collapse: Collapse, token: Array | None
+) -> tuple[Interpreter, dict[Any, Jet], list[Any]]:
+    """Evaluate what depends on x coordinate by coordinate, and the linear maps of it.
+
+    Returns the values so far, the jets of the variables in which coordinates meet, and
+    the equations that are left.
+    """
+    stage = Interpreter(closed, collapse, token)
+    stage.values[closed.jaxpr.invars[0]] = jet
+    exits: dict[Any, Jet] = {}
+    later: list[Any] = []
+    for eqn in closed.jaxpr.eqns:
+        atoms = [a for a in eqn.invars if not isinstance(a, core.Literal)]
+        if any(a in exits or a not in stage.values for a in atoms):
+            later.append(eqn)
+            continue
+        stage.step(eqn)
+        for var in eqn.outvars:
+            value = stage.values[var]
+            if isinstance(value, Jet) and value.index is None:
+                exits[var] = value
+    last = closed.jaxpr.outvars[0]
+    if last in stage.values and last not in exits:
+        exits[last] = densify(stage.jet(last), collapse.directions)
+    return stage, exits, later
+
+
+def layer_width(closed: core.ClosedJaxpr, x: Array) -> int:
+    """How many directions the path through the first layer has."""
+    widths: list[int] = []
+
+    def count(x: Array) -> Array:
+        collapse = Collapse(2, x.shape[0], jnp.ones(()))
+        _, exits, _ = _first_layer(closed, identity_jet(x, None, 2), collapse, None)
+        widths.extend(jet.primal.size for jet in exits.values())
+        return x
+
+    jax.eval_shape(count, x)
+    return sum(widths)
+
+
+def through_layer(
+    closed: core.ClosedJaxpr, jet: Jet, collapse: Collapse, token: Array | None
+) -> tuple[Array, set[str]]:
+    """The collapsed coefficient of order 2 of a function of one point, over all
+    coordinates, and the primitives that had no rule."""
+    stage, exits, later = _first_layer(closed, jet, collapse, token)
+    blocks = [e.lower[0] for e in exits.values()]
+    sizes = [e.primal.size for e in exits.values()]
+    width, d = sum(sizes), collapse.directions
+    slope = jnp.concatenate(
+        [
+            jnp.zeros((d, size), jet.primal.dtype) if b is None else b.reshape(d, size)
+            for b, size in zip(blocks, sizes, strict=True)
+        ],
+        1,
+    )
+    if collapse.metric is not None:
+        weighted = collapse.metric @ slope
+    elif collapse.weights is not None and collapse.weights.ndim:
+        weighted = collapse.weights[:, None] * slope
+    else:
+        weighted = collapse.weights * slope
+    rest = Interpreter(closed, Collapse(2, width, None, slope.T @ weighted), token)
+    rest.values.update(stage.values)
+    start = 0
+    for (var, old), size in zip(exits.items(), sizes, strict=True):
+        rest.values[var] = _unit_jet(old, start, size, width)
+        start += size
+    for eqn in later:
+        rest.step(eqn)
+    out = densify(rest.jet(closed.jaxpr.outvars[0]), width)
+    top = jnp.zeros_like(out.primal) if out.top is None else out.top
+    return top, stage.fallbacks | rest.fallbacks
+
+
+def _unit_jet(old: Jet, start: int, size: int, width: int) -> Jet:
+    """The same value with its own entries as directions, `start` the first of them."""
+    at = jnp.arange(width) - start
+    inside = ((at >= 0) & (at < size)).astype(old.primal.dtype)
+    if old.primal.ndim == 1:
+        index = jnp.clip(at, 0, size - 1)[:, None]
+        return Jet(old.primal, (inside[:, None],), old.top, index)
+    rows = jnp.eye(width, dtype=old.primal.dtype)[:, start : start + size]
+    return Jet(old.primal, (rows.reshape(width, *old.primal.shape),), old.top)

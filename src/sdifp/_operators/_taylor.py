@@ -1,0 +1,592 @@
+"""Collapsed Taylor mode over the jaxpr of a function of one point.
+
+Elementwise equations on one value are composed first and differentiated together.
+Coefficients of vectors that have few entries in each direction (coordinate directions,
+and what elementwise functions make of them) are kept as these entries. A primitive
+without a rule is differentiated by nested `jax.jvp`. Knows jets, not operators.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+from jaxtyping import Array
+
+from ._jet import (
+    Collapse,
+    Jet,
+    add,
+    broadcast,
+    compose,
+    constant,
+    densify,
+    multiply,
+    multiply_sparse,
+    nested,
+)
+
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
+
+_ELEMENTWISE = set(
+    [
+        "abs",
+        "acos",
+        "acosh",
+        "add",
+        "add_any",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "convert_element_type",
+        "copy",
+        "copy_p",
+        "cos",
+        "cosh",
+        "digamma",
+        "div",
+        "erf",
+        "erf_inv",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "floor",
+        "integer_pow",
+        "lgamma",
+        "log",
+        "log1p",
+        "logistic",
+        "max",
+        "min",
+        "mul",
+        "neg",
+        "nextafter",
+        "polygamma",
+        "pow",
+        "reduce_precision",
+        "rem",
+        "round",
+        "rsqrt",
+        "select_n",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "square",
+        "stop_gradient",
+        "sub",
+        "tan",
+        "tanh",
+    ]
+)
+
+# Elementwise comparisons and logic, inside functions with a derivative rule of their own.
+_LOGIC = set(
+    ["and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "xor"]
+)
+
+# Linear in the arguments at these places, jointly; None: in all.
+_LINEAR: dict[str, set[int] | None] = {
+    **dict.fromkeys(
+        [
+            "add",
+            "add_any",
+            "broadcast_in_dim",
+            "concatenate",
+            "convert_element_type",
+            "copy",
+            "copy_p",
+            "cumsum",
+            "expand_dims",
+            "fft",
+            "imag",
+            "neg",
+            "real",
+            "reduce_precision",
+            "reduce_sum",
+            "reduce_window_sum",
+            "reshape",
+            "rev",
+            "slice",
+            "split",
+            "squeeze",
+            "sub",
+            "transpose",
+        ]
+    ),
+    "div": {0},
+    "dynamic_slice": {0},
+    "dynamic_update_slice": {0, 1},
+    "gather": {0},
+    "pad": {0, 1},
+    "select_n": set(range(1, 256)),
+}
+
+_BILINEAR = {"mul", "dot_general", "conv_general_dilated"}
+
+
+def flat_jaxpr(function: Callable[[Array], Array], x: Any) -> core.ClosedJaxpr:
+    """The jaxpr of a function of one array, with the calls in it inlined."""
+    closed = jax.make_jaxpr(function)(x)
+    return jax.make_jaxpr(lambda x: _inlined(closed.jaxpr, closed.consts, [x])[0])(x)
+
+
+def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> Any:
+    env: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    env.update(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else env[atom]
+
+    for eqn in jaxpr.eqns:
+        values = [read(a) for a in eqn.invars]
+        if eqn.primitive.name in _CALLS:
+            inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+            if isinstance(inner, core.ClosedJaxpr):
+                out = _inlined(inner.jaxpr, inner.consts, values)
+            else:
+                out = _inlined(inner, (), values)
+        else:
+            out = _bind(eqn, values)
+        env.update(zip(eqn.outvars, out, strict=True))
+    return [read(a) for a in jaxpr.outvars]
+
+
+def _bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
+    out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+class Composed:
+    """An elementwise function of one jet, not differentiated yet."""
+
+    def __init__(
+        self,
+        base: Jet,
+        function: Callable[..., Array],
+        constants: tuple[Array, ...],
+        linear: bool,
+        movable: bool,
+    ):
+        self.base, self.function, self.constants = base, function, constants
+        self.linear, self.movable = linear, movable
+        self.done: Jet | None = None
+
+    def jet(self, collapse: Collapse) -> Jet:
+        if self.done is None:
+            base = self.base
+            if not self.movable:
+                # The function has a shape of its own: it takes no gathered entries.
+                base = densify(base, collapse.directions)
+            self.done = compose(
+                self.function, self.constants, base, collapse, linear=self.linear
+            )
+        return self.done
+
+    def primal(self) -> Array:
+        if self.done is not None:
+            return self.done.primal
+        return self.function(self.base.primal, *self.constants)
+
+
+class Interpreter:
+    """Walks through the equations with the jets of the variables.
+
+    **Arguments:**
+
+    - `token`: under a `vmap` over points, a value that differs among them: matrix
+        products are then done for all points and directions at once.
+    """
+
+    def __init__(
+        self, closed: core.ClosedJaxpr, collapse: Collapse, token: Array | None = None
+    ):
+        self.jaxpr, self.collapse, self.token = closed.jaxpr, collapse, token
+        self.values: dict[Any, Any] = dict(
+            zip(self.jaxpr.constvars, closed.consts, strict=True)
+        )
+        self.fallbacks: set[str] = set()
+
+    def run(self, jet: Jet) -> Jet:
+        """The jet of the function's value, from that of its argument."""
+        self.values[self.jaxpr.invars[0]] = jet
+        for eqn in self.jaxpr.eqns:
+            self.step(eqn)
+        return densify(self.jet(self.jaxpr.outvars[0]), self.collapse.directions)
+
+    def read(self, atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else self.values[atom]
+
+    def jet(self, atom: Any) -> Jet:
+        value = self.read(atom)
+        if isinstance(value, Composed):
+            return value.jet(self.collapse)
+        if isinstance(value, Jet):
+            return value
+        return constant(value, self.collapse.order)
+
+    def primal(self, atom: Any) -> Any:
+        value = self.read(atom)
+        if isinstance(value, Composed):
+            return value.primal()
+        return value.primal if isinstance(value, Jet) else value
+
+    def varying(self, eqn: Any) -> list[int]:
+        """The places of the arguments that change along the directions."""
+        return [
+            k
+            for k, a in enumerate(eqn.invars)
+            if isinstance(self.read(a), Jet | Composed)
+        ]
+
+    def step(self, eqn: Any) -> None:
+        """Evaluate one equation."""
+        places = self.varying(eqn)
+        if not places or not any(map(_is_floating, eqn.outvars)):
+            out = _bind(eqn, [self.primal(a) for a in eqn.invars])
+        else:
+            composed = self._compose(eqn, places)
+            out = self._rule(eqn, places) if composed is None else [composed]
+        self.values.update(zip(eqn.outvars, out, strict=True))
+
+    def _compose(self, eqn: Any, places: list[int]) -> Composed | None:
+        """The equation as an elementwise function of one jet, if it is one."""
+        name = eqn.primitive.name
+        own_rule = name == "custom_jvp_call"
+        if not (own_rule and _is_elementwise(eqn)) and name not in _ELEMENTWISE:
+            return None
+        shape = eqn.outvars[0].aval.shape
+        values = [self.read(a) for a in eqn.invars]
+        bases = [
+            v.base if isinstance(v, Composed) else v
+            for v in (values[k] for k in places)
+        ]
+        if any(b is not bases[0] for b in bases) or bases[0].primal.shape != shape:
+            return None
+        linear = (not own_rule and name in _LINEAR) or name == "mul"
+        linear = linear and (len(places) == 1 or name in ("add", "add_any", "sub"))
+        if name in ("div", "select_n"):
+            linear = linear and 0 not in places if name == "select_n" else places == [0]
+        movable = not own_rule
+        constants: list[Array] = []
+        getters: list[Callable[..., Any]] = []
+        for value in values:
+            start = len(constants)
+            if isinstance(value, Composed):
+                constants += value.constants
+                getters.append(_inner(value.function, start, len(constants)))
+                linear, movable = linear and value.linear, movable and value.movable
+            elif isinstance(value, Jet):
+                getters.append(lambda x, c: x)
+            else:
+                constants.append(value)
+                getters.append(lambda x, c, at=start: c[at])
+
+        def function(x: Array, *constants: Array) -> Array:
+            return _bind(eqn, [get(x, constants) for get in getters])[0]
+
+        return Composed(bases[0], function, tuple(constants), linear, movable)
+
+    def _rule(self, eqn: Any, places: list[int]) -> list[Any]:
+        name, collapse = eqn.primitive.name, self.collapse
+        jets = [self.jet(a) for a in eqn.invars]
+        if any(j.index is not None for j in jets):
+            sparse = self._sparse_rule(eqn, places, jets)
+            if sparse is not None:
+                return [sparse]
+            jets = [densify(j, collapse.directions) for j in jets]
+        if name in _BILINEAR and len(places) == 2:
+            return [self._product(eqn, *jets)]
+        if name == "div" and 1 in places:
+            inverse = compose(jnp.reciprocal, (), jets[1], collapse)
+            shape = eqn.outvars[0].aval.shape
+            pair = [broadcast(j, shape) for j in (jets[0], inverse)]
+            return [multiply(*pair, collapse, jnp.multiply)]
+        if name in _BILINEAR:
+            return self._linear(eqn, places, jets)
+        linear = _LINEAR.get(name, set())
+        if linear is None or linear.issuperset(places):
+            return self._linear(eqn, places, jets)
+        return self._fallback(eqn, places, jets)
+
+    def _product(self, eqn: Any, a: Jet, b: Jet) -> Jet:
+        if eqn.primitive.name != "mul":
+            bind = lambda x, y: _bind(eqn, [x, y])[0]
+            return multiply(a, b, self.collapse, bind)
+        shape = eqn.outvars[0].aval.shape
+        a, b = broadcast(a, shape), broadcast(b, shape)
+        return multiply(a, b, self.collapse, jnp.multiply)
+
+    def _linear(self, eqn: Any, places: list[int], jets: list[Jet]) -> list[Jet]:
+        """An equation that is affine in the arguments that vary."""
+        product = _matrix_product(eqn, places, self.token)
+        if product is not None:
+            (at,) = places
+            jet, weight = jets[at], jets[1 - at].primal
+            rows = lambda r: None if r is None else product(r, weight)
+            one = lambda r: None if r is None else product(r[None], weight)[0]
+            primal = product(jet.primal[None], weight)[0]
+            return [Jet(primal, tuple(map(rows, jet.lower)), one(jet.top))]
+        function, primals = _function(eqn, places, jets)
+
+        def slope(*tangents: Array) -> tuple[Array, ...]:
+            return jax.jvp(function, primals, tangents)[1]
+
+        def apply(parts: list[Array | None], leading: tuple[int, ...]) -> Any:
+            if all(p is None for p in parts):
+                return (None,) * len(eqn.outvars)
+            full = [
+                jnp.zeros((*leading, *x.shape), x.dtype) if p is None else p
+                for p, x in zip(parts, primals, strict=True)
+            ]
+            return (jax.vmap(slope) if leading else slope)(*full)
+
+        lower = [
+            apply([jets[p].lower[k] for p in places], (self.collapse.directions,))
+            for k in range(self.collapse.order - 1)
+        ]
+        top = apply([jets[p].top for p in places], ())
+        return [
+            Jet(value, tuple(row[m] for row in lower), top[m])
+            for m, value in enumerate(function(*primals))
+        ]
+
+    def _fallback(self, eqn: Any, places: list[int], jets: list[Jet]) -> list[Any]:
+        floating = list(map(_is_floating, eqn.outvars))
+        everything, primals = _function(eqn, places, jets)
+
+        def function(*parts: Array) -> tuple[Array, ...]:
+            out = everything(*parts)
+            return tuple(v for v, keep in zip(out, floating, strict=True) if keep)
+
+        try:
+            lower, top = nested(function, [jets[k] for k in places], self.collapse)
+        except Exception as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                f"u cannot be differentiated through the primitive {name_of(eqn)!r}: it "
+                f"has no rule in Taylor mode, and jax.jvp says: {reason}"
+            ) from error
+        self.fallbacks.add(name_of(eqn))
+        out: list[Any] = list(everything(*primals))
+        for m, k in enumerate(k for k, keep in enumerate(floating) if keep):
+            out[k] = Jet(out[k], tuple(row[m] for row in lower), top[m])
+        return out
+
+    def _sparse_rule(self, eqn: Any, places: list[int], jets: list[Jet]) -> Jet | None:
+        """A rule that keeps sparse coefficients sparse, or sums over their entries;
+        None if this equation has none."""
+        name = eqn.primitive.name
+        if name == "reduce_sum":
+            return _sparse_sum(jets[0])
+        if name == "concatenate":
+            return _sparse_concatenate(jets, places)
+        if name == "dot_general" and len(places) == 1:
+            return _sparse_product(eqn, jets, places[0], self.token)
+        if len(places) != 2 or name not in ("add", "add_any", "sub", "mul"):
+            return None
+        a, b = jets
+        if a.index is None or a.index is not b.index:
+            return None
+        if name == "mul":
+            return multiply_sparse(a, b, self.collapse)
+        plus = lambda x, y: add(x, y if y is None or name != "sub" else -y)
+        lower = tuple(map(plus, a.lower, b.lower))
+        primal, top = plus(a.primal, b.primal), plus(a.top, b.top)
+        return Jet(primal, lower, top, a.index, plus(a.loose, b.loose))
+
+
+def _is_floating(var: Any) -> bool:
+    dtype = getattr(var.aval, "dtype", None)
+    return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
+
+
+def name_of(eqn: Any) -> str:
+    """The name of a primitive, and of the function if it calls one."""
+    name = eqn.primitive.name
+    inner = eqn.params.get("name")
+    return f"{name} ({inner})" if isinstance(inner, str) else name
+
+
+def _is_elementwise(eqn: Any) -> bool:
+    """Whether a function with a derivative rule of its own acts on each entry alone."""
+    shape = eqn.outvars[0].aval.shape
+    if len(eqn.outvars) != 1:
+        return False
+
+    def check(jaxpr: Any) -> bool:
+        for inner in jaxpr.eqns:
+            name = inner.primitive.name
+            if any(v.aval.shape not in (shape, ()) for v in inner.outvars):
+                return False
+            if name in _CALLS or name == "custom_jvp_call":
+                deeper = inner.params.get("jaxpr", inner.params.get("call_jaxpr"))
+                if not check(getattr(deeper, "jaxpr", deeper)):
+                    return False
+            elif name == "broadcast_in_dim":
+                if inner.invars[0].aval.shape != ():
+                    return False
+            elif name not in _ELEMENTWISE and name not in _LOGIC:
+                return False
+        return True
+
+    if any(a.aval.shape not in (shape, ()) for a in eqn.invars):
+        return False
+    return check(eqn.params["call_jaxpr"].jaxpr)
+
+
+def _inner(function: Callable[..., Array], start: int, stop: int) -> Callable[..., Any]:
+    return lambda x, constants: function(x, *constants[start:stop])
+
+
+def _function(
+    eqn: Any, places: list[int], jets: list[Jet]
+) -> tuple[Callable[..., tuple[Any, ...]], tuple[Array, ...]]:
+    """The equation as a function of the arguments that vary, and their values."""
+
+    def function(*parts: Array) -> tuple[Any, ...]:
+        values = [j.primal for j in jets]
+        for k, part in zip(places, parts, strict=True):
+            values[k] = part
+        return tuple(_bind(eqn, values))
+
+    return function, tuple(jets[k].primal for k in places)
+
+
+def _contracted(eqn: Any, at: int) -> int | None:
+    """The axis of the constant that a vector at the place `at` is contracted with, if
+    the equation is such a product without batch axes."""
+    if eqn.primitive.name != "dot_general":
+        return None
+    contract, batch = eqn.params["dimension_numbers"]
+    vector = eqn.invars[at].aval
+    if vector.ndim != 1 or batch[0] or len(contract[0]) != 1:
+        return None
+    return int(contract[1 - at][0])
+
+
+def _matrix_product(
+    eqn: Any, places: list[int], token: Array | None
+) -> Callable[[Array, Array], Array] | None:
+    """Rows times a constant matrix, if the equation is a vector times a matrix.
+
+    Under `vmap` XLA sees products of three axes, whose gradient it transposes first: 1.4
+    times slower than one product of all rows, measured. A token that differs among the
+    points lets the rule below see the points even where the rows do not have them.
+    """
+    if len(places) != 1:
+        return None
+    axis = _contracted(eqn, places[0])
+    if axis is None or eqn.invars[1 - places[0]].aval.ndim != 2:
+        return None
+    precision = eqn.params["precision"]
+    if places[0] == 1 and isinstance(precision, tuple):
+        precision = precision[::-1]
+
+    def product(rows: Array, weight: Array) -> Array:
+        return jax.lax.dot_general(
+            rows,
+            weight,
+            (((1,), (axis,)), ((), ())),
+            precision=precision,
+            preferred_element_type=eqn.params["preferred_element_type"],
+        )
+
+    if token is None:
+        return product
+
+    @jax.custom_batching.custom_vmap
+    def batched(rows: Array, weight: Array, token: Array) -> Array:
+        return product(rows, weight)
+
+    @batched.def_vmap
+    def rule(size: int, axes: Any, rows: Array, weight: Array, token: Array) -> Any:
+        del size, token
+        if axes[1]:
+            return jax.vmap(product, (0 if axes[0] else None, 0))(rows, weight), True
+        if not axes[0]:
+            return product(rows, weight), False
+        points, directions, width = rows.shape
+        out = product(rows.reshape(points * directions, width), weight)
+        return out.reshape(points, directions, out.shape[-1]), True
+
+    return lambda rows, weight: batched(rows, weight, token)
+
+
+def _sparse_sum(jet: Jet) -> Jet:
+    sums = tuple(None if r is None else jnp.sum(r, 1) for r in jet.lower)
+    top = None if jet.top is None else jnp.sum(jet.top)
+    loose = None if jet.loose is None else jnp.sum(jet.loose)
+    return Jet(jnp.sum(jet.primal), sums, add(top, loose))
+
+
+def _sparse_concatenate(jets: list[Jet], places: list[int]) -> Jet | None:
+    parts = [jets[k] for k in places]
+    if any(j.index is None for j in parts):
+        return None
+    primal = jnp.concatenate([j.primal for j in jets])
+    starts = [sum(j.primal.shape[0] for j in jets[:k]) for k in places]
+    indices = [
+        j.index + start
+        for j, start in zip(parts, starts, strict=True)  # type: ignore
+    ]
+
+    def entries(rows: list[Array | None]) -> Array | None:
+        if all(r is None for r in rows):
+            return None
+        full = [
+            jnp.zeros(i.shape, primal.dtype) if r is None else r
+            for r, i in zip(rows, indices, strict=True)
+        ]
+        return jnp.concatenate(full, 1)
+
+    top = None
+    if any(j.top is not None for j in parts):
+        top = jnp.concatenate(
+            [jnp.zeros_like(j.primal) if j.top is None else j.top for j in jets]
+        )
+    return Jet(
+        primal,
+        tuple(
+            entries(list(rows)) for rows in zip(*(j.lower for j in parts), strict=True)
+        ),
+        top,
+        jnp.concatenate(indices, 1),
+        entries([j.loose for j in parts]),
+    )
+
+
+def _sparse_product(
+    eqn: Any, jets: list[Jet], at: int, token: Array | None
+) -> Jet | None:
+    axis = _contracted(eqn, at)
+    if axis is None:
+        return None
+    jet, weight = jets[at], jets[1 - at].primal
+    product = _matrix_product(eqn, [at], token)
+    if product is None:
+        whole = lambda v: _function(eqn, [at], jets)[0](v)[0]
+    else:
+        whole = lambda v: product(v[None], weight)[0]
+    # Only the rows of the matrix that the entries meet.
+    gathered = jnp.moveaxis(
+        jnp.take(weight, jet.index, axis=axis), (axis, axis + 1), (0, 1)
+    )
+
+    def rows(entries: Array | None) -> Array | None:
+        return (
+            None if entries is None else jnp.einsum("re,re...->r...", entries, gathered)
+        )
+
+    top = None if jet.top is None else whole(jet.top)
+    loose = jet.loose
+    if loose is not None:
+        loose = jnp.einsum("re,re...->...", loose, gathered)
+    return Jet(whole(jet.primal), tuple(map(rows, jet.lower)), add(top, loose))

@@ -2,6 +2,17 @@
 
 from ._apply import Applied as Applied
 from ._apply import Plan as Plan
+from ._audit import Audit as Audit
+from ._audit import AuditRow as AuditRow
+from ._audit import audit as audit
+from ._estimators import Disjoint as Disjoint
+from ._estimators import Estimate as Estimate
+from ._estimators import Estimator as Estimator
+from ._estimators import Full as Full
+from ._estimators import Independent as Independent
+from ._estimators import Shared as Shared
+from ._estimators import Symmetric as Symmetric
+from ._estimators import stde as stde
 from ._operator import Operator as Operator
 from ._operator import advection as advection
 from ._operator import biharmonic as biharmonic
@@ -18,6 +29,8 @@ from ._paths import Nested as Nested
 from ._paths import Path as Path
 from ._paths import ThroughLayer as ThroughLayer
 from ._paths import VmappedJet as VmappedJet
+from ._residual import Residual as Residual
+from ._residual import time_derivative as time_derivative
 from ._samplers import Coordinates as Coordinates
 from ._samplers import Gaussian as Gaussian
 from ._samplers import Rademacher as Rademacher

@@ -20,7 +20,7 @@ from ._parts import (
     check_coefficient,
 )
 from ._paths import Automatic, Path
-from ._samplers import Coordinates, Sampler
+from ._samplers import Coordinates, OneTerm, Sampler
 from ._symbol import Symbol
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Drawn(eqx.Module):
 
     family: tuple[Part, ...]
     sampler: Sampler
-    key: Array
+    key: Array | None
     n: int = eqx.field(static=True)
     piece: tuple[int, int] | None = eqx.field(static=True, default=None)
 
@@ -116,16 +116,22 @@ class Operator(eqx.Module):
         - `directions`: `Coordinates()`, the operator's own terms; or `Rademacher()` or
             `Gaussian()`, random directions for operators of order two.
         """
-        return self._draw(key, n, directions, None)
+        return self.sample_piece(key, n, directions, None)
 
-    def _draw(
-        self, key: Array, n: int, sampler: Sampler, piece: tuple[int, int] | None
+    def sample_piece(
+        self, key: Array, n: int, directions: Sampler, piece: tuple[int, int] | None
     ) -> "Operator":
+        """The same from some of the n terms drawn, `piece[0]` to `piece[1] - 1`: pieces
+        of one draw have no term in common."""
         if not isinstance(n, int) or isinstance(n, bool) or n < 1:
             raise ValueError(f"n must be a positive integer, got {n!r}")
         if self.drawn:
             raise ValueError("the operator is sampled already; sample the exact one")
-        return Operator((), (Drawn(self.family, sampler, key, n, piece),))
+        return Operator((), (Drawn(self.family, directions, key, n, piece),))
+
+    def only(self, k: Array) -> "Operator":
+        """The term number k of those that are sampled."""
+        return Operator((), (Drawn(self.family, OneTerm(k), None, 1),))
 
     def plan(
         self,

@@ -14,6 +14,9 @@ from jaxtyping import Array
 from ._parts import Axes, Pairs, Part
 from ._symbol import Symbol
 
+Group = Any
+"""A kind of terms: "pairs" of coordinates, or ("axes", some coordinates or None)."""
+
 
 class Sampler(eqx.Module):
     """What a sampled operator draws."""
@@ -24,15 +27,34 @@ class Sampler(eqx.Module):
         family: tuple[Part, ...],
         x: Array,
         t: Array | None,
-        key: Array,
+        key: Array | None,
         n: int,
         piece: tuple[int, int] | None,
     ) -> Symbol:
-        """The estimate at a point."""
+        """The estimate at a point, from all n draws or a piece of them."""
+
+
+def groups_of(family: tuple[Part, ...], x: Array, t: Array | None) -> dict[Group, int]:
+    """The kinds of terms that are sampled, and how many there are of each."""
+    d = x.shape[0]
+    out: dict[Group, int] = {}
+    for part in family:
+        group = part.group(x, t)
+        if group is not None:
+            out[group] = d * d if group == "pairs" else len(group[1] or range(d))
+    return out
+
+
+def _terms(group: Group, which: Array, x: Array) -> Axes | Pairs:
+    """The terms of a group with these numbers."""
+    d = x.shape[0]
+    if group == "pairs":
+        return Pairs.of(which // d, which % d, x.dtype)
+    return Axes.of(which if group[1] is None else jnp.asarray(group[1])[which], x.dtype)
 
 
 class Coordinates(Sampler):
-    """`n` of the operator's terms, without replacement, times (number of terms) / n: the
+    """`n` of the operator's terms without replacement, times (number of terms) / n: the
     paper's estimate. Terms are coordinates, or pairs of them in mixed and biharmonic
     operators; where an operator has both, `n` of each."""
 
@@ -41,39 +63,56 @@ class Coordinates(Sampler):
         family: tuple[Part, ...],
         x: Array,
         t: Array | None,
-        key: Array,
+        key: Array | None,
         n: int,
         piece: tuple[int, int] | None,
     ) -> Symbol:
-        d = x.shape[0]
-        out = Symbol()
-        drawn: dict[Any, Any] = {}
+        assert key is not None
         start, stop = (0, n) if piece is None else piece
+        sizes = groups_of(family, x, t)
+        drawn: dict[Group, Axes | Pairs] = {}
+        for number, (group, size) in enumerate(sizes.items()):
+            if n > size:
+                raise ValueError(
+                    f"n must be at most the {size} terms of the operator in "
+                    f"{x.shape[0]} dimensions, got {n}"
+                )
+            which = draw(jax.random.fold_in(key, number), size, n)[start:stop]
+            drawn[group] = _terms(group, which, x)
+        out = Symbol()
         for part in family:
             group = part.group(x, t)
             if group is None:
                 out = out + part.exact(x, t)
-                continue
-            if group == "pairs":
-                size = d * d
             else:
-                size = d if group[1] is None else len(group[1])
-            if group not in drawn:
-                if n > size:
-                    raise ValueError(
-                        f"n must be at most the {size} terms of the operator in {d} "
-                        f"dimensions, got {n}"
-                    )
-                which = draw(jax.random.fold_in(key, len(drawn)), size, n)[start:stop]
-                drawn[group] = (
-                    Pairs.of(which // d, which % d, x.dtype)
-                    if group == "pairs"
-                    else Axes.of(
-                        which if group[1] is None else jnp.asarray(group[1])[which],
-                        x.dtype,
-                    )
-                )
-            out = out + part.sampled(x, t, drawn[group], size / (stop - start))
+                scale = sizes[group] / (stop - start)
+                out = out + part.sampled(x, t, drawn[group], scale)
+        return out
+
+
+class OneTerm(Sampler):
+    """The term with a given number, without a factor, and nothing of what is never
+    sampled. For audits."""
+
+    k: Array
+
+    def symbol(
+        self,
+        family: tuple[Part, ...],
+        x: Array,
+        t: Array | None,
+        key: Array | None,
+        n: int,
+        piece: tuple[int, int] | None,
+    ) -> Symbol:
+        out = Symbol()
+        chosen = {
+            g: _terms(g, jnp.reshape(self.k, 1), x) for g in groups_of(family, x, t)
+        }
+        for part in family:
+            group = part.group(x, t)
+            if group is not None:
+                out = out + part.sampled(x, t, chosen[group], 1.0)
         return out
 
 
@@ -86,10 +125,11 @@ class Rademacher(Sampler):
         family: tuple[Part, ...],
         x: Array,
         t: Array | None,
-        key: Array,
+        key: Array | None,
         n: int,
         piece: tuple[int, int] | None,
     ) -> Symbol:
+        assert key is not None
         rows = jax.random.rademacher(key, (n, x.shape[0]), x.dtype)
         return _along(family, x, t, rows, piece, gaussian=False)
 
@@ -103,10 +143,11 @@ class Gaussian(Sampler):
         family: tuple[Part, ...],
         x: Array,
         t: Array | None,
-        key: Array,
+        key: Array | None,
         n: int,
         piece: tuple[int, int] | None,
     ) -> Symbol:
+        assert key is not None
         rows = jax.random.normal(key, (n, x.shape[0]), x.dtype)
         return _along(family, x, t, rows, piece, gaussian=True)
 

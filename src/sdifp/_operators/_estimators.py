@@ -1,0 +1,320 @@
+"""Estimates of the gradient of half the mean squared residual.
+
+With r the residual, J and I random parts of its operator, `r_J` and `r_I` the estimates of
+r from them, the gradient by the parameters is estimated by `r_J grad r_I`. That is unbiased
+if J and I are independent, and `r_J r_I` is then an unbiased estimate of r^2.
+"""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from .._field import ConservedField
+from ._apply import Applied, Batch, affine, batch_of, in_chunks, over_points, raw_of
+from ._jet import add
+from ._operator import Operator
+from ._paths import Automatic, Path, VmappedJet
+from ._residual import Residual
+from ._samplers import Coordinates, Sampler
+
+
+class Estimate(eqx.Module):
+    """What an estimator returns: differentiate `loss` by the parameters."""
+
+    loss: Float[Array, ""]
+    "half the mean squared residual; its gradient is the estimate"
+    mean_square: Float[Array, ""] | None
+    "an unbiased estimate of the mean squared residual, where there is one"
+
+
+class Estimator(eqx.Module):
+    """An estimate of half the mean squared residual and of its gradient."""
+
+    def __call__(
+        self,
+        residual: Residual,
+        u: Any,
+        x: ArrayLike,
+        t: ArrayLike | None = None,
+        *,
+        key: Array,
+    ) -> Estimate:
+        """The estimate on a batch of points, laid out as for an operator; callable
+        inside `jit`.
+
+        **Arguments:**
+
+        - `key`: another one in every step. The terms of the operator and, for a conserved
+            field, the nodes that its gradient is estimated from are drawn independently.
+        """
+        for_terms, for_nodes = jax.random.split(key)
+        if isinstance(u, ConservedField):
+            u = u.redraw(for_nodes, rule=False)
+        batch, _ = batch_of(u, x, t)
+        return self.estimate(residual, u, batch, for_terms)
+
+    @abc.abstractmethod
+    def estimate(
+        self, residual: Residual, u: Any, batch: Batch, key: Array
+    ) -> Estimate:
+        """The estimate, once the nodes of the field's gradient are drawn."""
+
+
+class Full(Estimator):
+    """All terms: the exact residual, and the exact gradient.
+
+    **Arguments:**
+
+    - `path`, `chunk`: as for an operator.
+    """
+
+    path: Path = Automatic()
+    chunk: int | None = eqx.field(static=True, default=None)
+
+    def estimate(
+        self, residual: Residual, u: Any, batch: Batch, key: Array
+    ) -> Estimate:
+        parts = _Parts(residual, u, batch, [residual.operator], self.path, self.chunk)
+        loss = parts.mean(lambda r: 0.5 * r[0] ** 2)
+        return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
+
+
+class Independent(Estimator):
+    """The paper's doubly stochastic estimate `r_J grad r_I` with I and J drawn
+    independently. Unbiased. The part J is evaluated forward only.
+
+    **Arguments:**
+
+    - `i`: how many terms, or directions, are differentiated by the parameters.
+    - `j`: how many estimate the residual; by default as many.
+    - `directions`: what is drawn, `Coordinates()`, `Rademacher()` or `Gaussian()`.
+    - `path`, `chunk`: as for an operator.
+    """
+
+    i: int = eqx.field(static=True)
+    j: int | None = eqx.field(static=True, default=None)
+    directions: Sampler = Coordinates()
+    path: Path = Automatic()
+    chunk: int | None = eqx.field(static=True, default=None)
+
+    def estimate(
+        self, residual: Residual, u: Any, batch: Batch, key: Array
+    ) -> Estimate:
+        for_i, for_j = jax.random.split(key)
+        j = self.i if self.j is None else self.j
+        live = residual.operator.sample(for_i, self.i, self.directions)
+        still = residual.operator.sample(for_j, j, self.directions)
+        loss, product = _doubly(residual, u, batch, live, still, self.path, self.chunk)
+        return Estimate(loss, product)
+
+
+class Disjoint(Estimator):
+    """The same with I and J disjoint, from one draw. **Biased**: disjoint subsets are not
+    independent. For comparison; the arguments are those of `Independent`."""
+
+    i: int = eqx.field(static=True)
+    j: int | None = eqx.field(static=True, default=None)
+    directions: Sampler = Coordinates()
+    path: Path = Automatic()
+    chunk: int | None = eqx.field(static=True, default=None)
+
+    def estimate(
+        self, residual: Residual, u: Any, batch: Batch, key: Array
+    ) -> Estimate:
+        i, n = self.i, self.i + (self.i if self.j is None else self.j)
+        draw = residual.operator.sample_piece
+        live = draw(key, n, self.directions, (0, i))
+        still = draw(key, n, self.directions, (i, n))
+        loss, _ = _doubly(residual, u, batch, live, still, self.path, self.chunk)
+        return Estimate(loss, None)
+
+
+class Symmetric(Estimator):
+    """Half of `r_J grad r_I + r_I grad r_J`, with I and J drawn independently. Unbiased,
+    with less noise than `Independent`, and more work: both parts are differentiated.
+
+    **Arguments:**
+
+    - `n`: how many terms, or directions, each part has.
+    - `directions`, `path`, `chunk`: as for `Independent`.
+    """
+
+    n: int = eqx.field(static=True)
+    directions: Sampler = Coordinates()
+    path: Path = Automatic()
+    chunk: int | None = eqx.field(static=True, default=None)
+
+    def estimate(
+        self, residual: Residual, u: Any, batch: Batch, key: Array
+    ) -> Estimate:
+        both = [
+            residual.operator.sample(k, self.n, self.directions)
+            for k in jax.random.split(key)
+        ]
+        parts = _Parts(residual, u, batch, both, self.path, self.chunk)
+        loss = parts.mean(lambda r: 0.5 * r[0] * r[1])
+        return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
+
+
+class Shared(Estimator):
+    """The paper's fast mode `r_I grad r_I`. **Biased** by the covariance of the two: what
+    one gets by squaring a sampled residual.
+
+    **Arguments:**
+
+    - `n`: how many terms, or directions.
+    - `directions`, `path`, `chunk`: as for `Independent`.
+    """
+
+    n: int = eqx.field(static=True)
+    directions: Sampler = Coordinates()
+    path: Path = Automatic()
+    chunk: int | None = eqx.field(static=True, default=None)
+
+    def estimate(
+        self, residual: Residual, u: Any, batch: Batch, key: Array
+    ) -> Estimate:
+        one = residual.operator.sample(key, self.n, self.directions)
+        parts = _Parts(residual, u, batch, [one], self.path, self.chunk)
+        return Estimate(parts.mean(lambda r: 0.5 * r[0] ** 2), None)
+
+
+def stde(n: int, directions: Sampler = Coordinates()) -> Shared:
+    """STDE's estimate, for comparison: a sampled residual squared, each direction by
+    `jax.experimental.jet`. Sparse with `Coordinates()`, dense with `Rademacher()` or
+    `Gaussian()`. **Biased**, as `Shared` is."""
+    return Shared(n, directions, VmappedJet(), chunk=2**31 - 1)
+
+
+def _doubly(
+    residual: Residual,
+    u: Any,
+    batch: Batch,
+    live: Operator,
+    still: Operator,
+    path: Path,
+    chunk: int | None,
+) -> tuple[Array, Array]:
+    """The loss whose gradient is `mean r_J grad r_I`, and `mean r_J r_I`."""
+    known = jax.lax.stop_gradient(
+        _Parts(residual, u, batch, [still], path, chunk).values()
+    )
+    parts = _Parts(residual, u, batch, [live], path, chunk)
+    surrogate = parts.mean(lambda r, known: known * r[0], known)
+    product = jax.lax.stop_gradient(surrogate)
+    # The value of half the mean square, with the gradient of the surrogate.
+    return surrogate - product + 0.5 * product, product
+
+
+class _Parts:
+    """Residuals with some parts of the operator in place of it, at each point: `scale
+    A[f] + rest` with f the raw network."""
+
+    def __init__(
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        operators: Sequence[Operator],
+        path: Path,
+        chunk: int | None,
+    ):
+        self.batch, self.applied = batch, [Applied(a, u, path, chunk) for a in operators]
+        need_value = any(a.has_zero(batch) for a in self.applied)
+        values = affine(u, batch, need_value)
+        exact = residual.exact(u, batch)
+        zero = jnp.zeros(batch.points.shape[0], batch.x.dtype)
+        rests = [add(a.rest(batch, values), exact) for a in self.applied]
+        self.rest = jnp.stack([zero if r is None else r for r in rests], 1)
+        self.scale = jnp.ones_like(zero) if values.scale is None else values.scale
+        points = [a.at_point(raw_of(u)) for a in self.applied]
+        self.function = lambda x, t, token: jnp.stack([p(x, t, token) for p in points])
+        self.chunk = min(a.chunk_for(batch, len(operators)) for a in self.applied)
+
+    def values(self) -> Array:
+        """The first residual at each point."""
+        points, times = self.batch.points, self.batch.times
+        raw = over_points(self.function, points, times, self.chunk)
+        return (self.scale[:, None] * raw + self.rest)[:, 0]
+
+    def mean(self, combine: Callable[..., Array], *known: Array) -> Array:
+        """The mean over points of a function of the residuals of one point, and of known
+        numbers for each."""
+
+        def one(raw: Array, scale: Array, rest: Array, *known: Array) -> Array:
+            return combine(scale * raw + rest, *known)
+
+        points, times = self.batch.points, self.batch.times
+        data = (self.scale, self.rest, *known)
+        total = fused_sum(self.function, one, points, times, data, self.chunk)
+        return total / points.shape[0]
+
+
+def fused_sum(
+    function: Callable[..., Array],
+    combine: Callable[..., Array],
+    x: Array,
+    t: Array | None,
+    data: tuple[Array, ...],
+    chunk: int,
+) -> Array:
+    """`sum_n combine(function(x_n, t_n), *data_n)`, a chunk of points at a time, each
+    forward and backward at once: nothing is kept of a chunk but its part of the gradient.
+
+    Reverse mode only. `function` may close over what is differentiated; the points are
+    constants.
+    """
+    x, t = jax.lax.stop_gradient((x, t))
+    n = x.shape[0]
+    (xs, ts, pieces, live), _ = in_chunks((x, t, data, jnp.arange(n)), n, chunk)
+    # The rows that fill the last chunk count nothing.
+    live = jnp.arange(live.size).reshape(live.shape) < n
+    mapped = jax.vmap(lambda x, t: function(x, t, x), (0, None if t is None else 0))
+    pure, closed_over = jax.closure_convert(
+        mapped, xs[0], None if ts is None else ts[0]
+    )
+
+    def total(values: Array, data: tuple[Array, ...], live: Array) -> Array:
+        return jnp.sum(jnp.where(live, jax.vmap(combine)(values, *data), 0.0))
+
+    Chunks = Any
+
+    def value(params: Any, data: Any, chunks: Chunks) -> Array:
+        def body(carry: Array, piece: Any) -> tuple[Array, None]:
+            data, (x, t, live) = piece
+            return carry + total(pure(x, t, *params), data, live), None
+
+        return _scan(body, jnp.zeros((), x.dtype), (data, chunks))[0]
+
+    def forward(params: Any, data: Any, chunks: Chunks) -> tuple[Array, Any]:
+        def body(carry: Any, piece: Any) -> tuple[Any, Any]:
+            data, (x, t, live) = piece
+            values, pull = jax.vjp(lambda params: pure(x, t, *params), params)
+            out, (slope, by_data) = jax.value_and_grad(total, (0, 1))(values, data, live)
+            (by_params,) = pull(slope)
+            return jax.tree.map(jnp.add, carry, (out, by_params)), by_data
+
+        start = (jnp.zeros((), x.dtype), jax.tree.map(jnp.zeros_like, params))
+        (out, by_params), by_data = _scan(body, start, (data, chunks))
+        return out, (by_params, by_data)
+
+    def backward(kept: Any, cotangent: Array) -> Any:
+        by_params, by_data = jax.tree.map(lambda a: cotangent * a, kept)
+        return by_params, by_data, None
+
+    run = jax.custom_vjp(value)
+    run.defvjp(forward, backward)
+    return run(list(closed_over), pieces, (xs, ts, live))
+
+
+def _scan(body: Callable[..., Any], start: Any, pieces: Any) -> tuple[Any, Any]:
+    """`lax.scan`, without the loop where there is one piece."""
+    if jax.tree.leaves(pieces)[0].shape[0] > 1:
+        return jax.lax.scan(body, start, pieces)
+    out, extra = body(start, jax.tree.map(lambda a: a[0], pieces))
+    return out, jax.tree.map(lambda a: a[None], extra)

@@ -8,14 +8,17 @@ import jax
 
 
 def interleaved(
-    runs: int, contenders: dict[str, Callable[[], object]]
+    runs: int, contenders: dict[str, Callable[[], object]], settle: bool = False
 ) -> dict[str, float]:
-    """The median of the best third of interleaved runs of each contender."""
+    """The median of the best third of interleaved runs of each contender; with `settle`
+    each after one that is not timed, so that none pays for the memory of another."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for run in contenders.values():
         jax.block_until_ready(run())
     for _ in range(runs):
         for name, run in contenders.items():
+            if settle:
+                jax.block_until_ready(run())
             start = time.perf_counter()
             jax.block_until_ready(run())
             times[name].append(time.perf_counter() - start)

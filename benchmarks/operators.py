@@ -1,7 +1,7 @@
 """Cost of sampled and exact operators, as ratios from one run.
 
-(a) the gradient by the parameters of mean(stop(r_J) r_I), orders 2, 3 and 4, with I and J
-    independent sets of coordinates: 4x128 tanh network, 100 points;
+(a) the gradient by the parameters of mean(stop(r_J) r_I), orders 2, 3 and 4, with I
+    and J independent sets of coordinates: 4x128 tanh network, 100 points;
 (b) the exact Laplacian, with a wide first layer and with a bottleneck of 16 after
     cosine and sine features, beside 100 sampled coordinates, and beside folx;
 (c) 100 000 dimensions, 16 sampled coordinates, ansatz (1 - |x|^2) net;
@@ -9,10 +9,10 @@
 (e) noise of coordinates, Rademacher and Gaussian directions at equal cost.
 
 Contenders: `sdifp`, the estimator Independent, which works on all points in chunks;
-`sdifp, vmap`, the same operator at one point under jax.vmap; `jet`, jax.experimental.jet
-for each direction under vmap, the way of STDE; `nested`, nested jax.jvp; `forward over
-reverse`, jax.jvp of jax.grad. Ratios are those of time and of temporary memory, jet's
-over the contender's.
+`sdifp, vmap`, the same operator at one point under jax.vmap; `jet`,
+jax.experimental.jet for each direction under vmap, the way of STDE; `nested`, nested
+jax.jvp; `forward over reverse`, jax.jvp of jax.grad. Ratios are those of time and of
+temporary memory, jet's over the contender's.
 """
 
 import argparse
@@ -114,7 +114,9 @@ def forward_over_reverse(count: int) -> Gradient:
 
         def loss(net: Any) -> jax.Array:
             live, still = (
-                jax.vmap(lambda x, k=k: sampled(net, x, jax.random.permutation(k, d)[:count]))(x)
+                jax.vmap(
+                    lambda x, k=k: sampled(net, x, jax.random.permutation(k, d)[:count])
+                )(x)
                 for k in jax.random.split(key)
             )
             return jnp.mean(jax.lax.stop_gradient(still) * live)
@@ -146,8 +148,11 @@ def measure(
             run(eqx.combine(p, static), x, k), eqx.is_inexact_array
         )
         compiled[name] = jax.jit(on_params).lower(params, x, KEY).compile()
+    # Settled: jet leaves gigabytes, which the system takes back in the next call.
     times = interleaved(
-        runs, {n: lambda f=f: f(params, x, KEY) for n, f in compiled.items()}
+        runs,
+        {n: lambda f=f: f(params, x, KEY) for n, f in compiled.items()},
+        settle=True,
     )
     memory = {
         n: f.memory_analysis().temp_size_in_bytes / 2**20 for n, f in compiled.items()
@@ -217,9 +222,9 @@ def exact(quick: bool, runs: int) -> list[dict[str, Any]]:
                     lambda net, x: folx.forward_laplacian(net)(x).laplacian
                 )
                 contenders["folx, sparse"] = full_loss(
-                    lambda net, x: folx.forward_laplacian(net, sparsity_threshold=6)(
-                        x
-                    ).laplacian
+                    lambda net, x: (
+                        folx.forward_laplacian(net, sparsity_threshold=6)(x).laplacian
+                    )
                 )
             what = f"(b) full Laplacian, {name}, d = {d}"
             rows += measure(what, net, d, contenders, runs, "jet")
@@ -276,14 +281,14 @@ def noise(d: int, count: int, draws: int) -> list[dict[str, Any]]:
         truth = eqx.filter_jit(lap(function))(x)
         for directions in (sdifp.Coordinates(), sdifp.Rademacher(), sdifp.Gaussian()):
             one = eqx.filter_jit(
-                lambda k, f=function, v=directions: lap.sample(k, count, v)(f)(x)
+                lambda k, x=x, f=function, v=directions: lap.sample(k, count, v)(f)(x)
             )
             keys = jax.random.split(KEY, draws)
             errors = np.stack([np.asarray(one(k) - truth) for k in keys])
             size = float(np.sqrt(np.mean(errors**2) / np.mean(np.asarray(truth) ** 2)))
             rows.append(
                 {
-                    "measured": f"(e) relative error, {name}, d = {d}, {count} directions",
+                    "measured": f"(e) relative error, {name}, d = {d}, {count} of",
                     "contender": type(directions).__name__,
                     "milliseconds": None,
                     "ratio": size,
@@ -301,7 +306,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, few runs")
     parser.add_argument("--json", metavar="FILE", help="write the rows to FILE")
-    parser.add_argument("--only", metavar="LETTERS", default="abcde", help="which parts")
+    parser.add_argument(
+        "--only", metavar="LETTERS", default="abcde", help="which parts"
+    )
     options = parser.parse_args()
     quick, runs = options.quick, 3 if options.quick else 7
     print(f"{platform.machine()}, {jax.devices()[0].device_kind}, float32")
@@ -312,7 +319,12 @@ def main() -> None:
         for row in new:
             cells = [
                 "" if row[k] is None else f"{row[k]:.{p}f}"
-                for k, p in (("milliseconds", 2), ("ratio", 3), ("MiB", 2), ("memory ratio", 2))
+                for k, p in (
+                    ("milliseconds", 2),
+                    ("ratio", 3),
+                    ("MiB", 2),
+                    ("memory ratio", 2),
+                )
             ]
             print(
                 f"{row['measured']:<52} {row['contender']:<30} "
@@ -320,7 +332,8 @@ def main() -> None:
                 flush=True,
             )
 
-    print(f"{'measured':<52} {'contender':<30} {'ms':>9} {'ratio':>9} {'MiB':>9} {'ratio':>9}")
+    heads = " ".join(f"{h:>9}" for h in ("ms", "ratio", "MiB", "ratio"))
+    print(f"{'measured':<52} {'contender':<30} {heads}")
     if "a" in options.only:
         for d in (10,) if quick else (10, 100, 1000, 10_000):
             for count in sorted({min(c, d) for c in ((4,) if quick else (16, 100))}):
@@ -331,7 +344,12 @@ def main() -> None:
     if "c" in options.only:
         show(huge(1000 if quick else 100_000, runs))
     if "d" in options.only:
-        show(memory([100] if quick else [100, 1000, 10_000], [16, 32] if quick else [16, 32, 64, 128]))
+        show(
+            memory(
+                [100] if quick else [100, 1000, 10_000],
+                [16, 32] if quick else [16, 32, 64, 128],
+            )
+        )
     if "e" in options.only:
         for d in (10,) if quick else (10, 100, 1000):
             show(noise(d, 8, 64 if quick else 512))

@@ -164,8 +164,8 @@ def over_points(
 
 
 def in_chunks(tree: Any, n: int, chunk: int) -> tuple[Any, int]:
-    """Arrays of n rows as equal chunks of at most `chunk`, the first row repeated at the
-    end where they do not divide; and n."""
+    """Arrays of n rows as equal chunks of at most `chunk`, the first row repeated at
+    the end where they do not divide; and n."""
     pieces = -(-n // chunk)
     size = -(-n // pieces)
 
@@ -194,9 +194,9 @@ class Applied(eqx.Module):
             raise TypeError(f"u must be a function of (x, t), got {self.u!r}")
 
     def __call__(self, x: ArrayLike, t: ArrayLike | None = None) -> Float[Array, "..."]:
-        """The value at one point, shape (d,), or at many: shape (n, d) with one time, no
-        time or n times, or shape (n_t, n_x, d) with n_t times. Many points are evaluated
-        in chunks, and each time costs one quadrature."""
+        """The value at one point, shape (d,), or at many: shape (n, d) with one time,
+        no time or n times, or shape (n_t, n_x, d) with n_t times. Many points are
+        evaluated in chunks, and each time costs one quadrature."""
         batch, shape = batch_of(self.u, x, t)
         values = affine(self.u, batch, self.has_zero(batch))
         out = self.total(
@@ -205,21 +205,22 @@ class Applied(eqx.Module):
         return out.reshape(shape)
 
     def total(self, batch: Batch, values: Affine, raw: Array) -> Array:
-        """`A[u] = scale A[f] + shift A[profile]`, from the derivatives of f; the terms of
-        order zero act on u itself."""
+        """`A[u] = scale A[f] + shift A[profile]`, from the derivatives of f; the terms
+        of order zero act on u itself."""
         out = raw if values.scale is None else values.scale * raw
         rest = self.rest(batch, values)
         return out if rest is None else out + rest
 
     def rest(self, batch: Batch, values: Affine) -> Array | None:
-        """What the derivatives of f do not give: terms of order zero, and the profile."""
+        """What the derivatives of f do not give: terms of order zero, and the
+        profile."""
         out = None
         if values.value is not None:
-            zero = lambda x, t: self.operator.symbol(x, t).zero
             over = (0, None if batch.t is None else 0)
-            out = jax.vmap(zero, over)(batch.points, batch.times) * values.value
-        if values.profile is not None:
-            profile = values.profile
+            zero: Any = lambda x, t: self.operator.symbol(x, t).zero
+            out = values.value * jax.vmap(zero, over)(batch.points, batch.times)
+        profile = values.profile
+        if profile is not None and values.shift is not None:
             derivatives = self.derivatives(batch, lambda x, t: profile(x), True)
             out = add(out, values.shift * derivatives)
         return out
@@ -330,7 +331,8 @@ def make_plan(
     def memory(function: Any) -> int:
         given = None if t is None else jnp.asarray(t, float)
         done = jax.jit(function).lower(params, jnp.asarray(x), given).compile()
-        return int(done.memory_analysis().temp_size_in_bytes)
+        analysis: Any = done.memory_analysis()
+        return int(analysis.temp_size_in_bytes)
 
     gradient = memory(jax.grad(values)) if jax.tree.leaves(params) else None
     return Plan(applied._steps(batch), points, size, memory(values), gradient)

@@ -25,8 +25,8 @@ _MOST_TERMS = 4096
 
 
 class AuditRow(eqx.Module):
-    """What was measured of one estimator; gradients are relative to the norm of the full
-    one."""
+    """What was measured of one estimator; gradients are relative to the norm of the
+    full one."""
 
     name: str = eqx.field(static=True)
     bias: float = eqx.field(static=True)
@@ -85,14 +85,18 @@ class Audit(eqx.Module):
     def as_rows(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, for JSON."""
         names = list(AuditRow.__dataclass_fields__)
-        return [{n: getattr(r, n) for n in names} | {"biased": r.biased} for r in self.rows]
+        return [
+            {n: getattr(r, n) for n in names} | {"biased": r.biased} for r in self.rows
+        ]
 
     def draw(self, file: str | FilePath) -> FilePath:
         """Draw bias with its interval, noise, time and memory, and save the picture."""
         try:
             from matplotlib.figure import Figure
         except ImportError:
-            raise ImportError("pictures need matplotlib: pip install sdifp[plot]") from None
+            raise ImportError(
+                "pictures need matplotlib: pip install sdifp[plot]"
+            ) from None
         names = [r.name for r in self.rows]
         y = np.arange(len(names))[::-1]
         figure = Figure((11.0, 1.4 + 0.42 * len(names)), layout="constrained")
@@ -188,12 +192,16 @@ def audit(
     truth, square = _full_gradient(residual, exact, x, t, key)
     size = float(jnp.linalg.norm(truth))
     if not math.isfinite(size) or size == 0.0:
-        raise ValueError(f"the full gradient must be finite and not zero, got norm {size}")
+        raise ValueError(
+            f"the full gradient must be finite and not zero, got norm {size}"
+        )
     bias_one = None
     if len(sizes) == 1 and sizes[0] <= _MOST_TERMS:
         bias_one = _covariance(residual, exact, x, t, sizes[0])
     runs = {name: gradient(e) for name, e in estimators.items()}
-    times = _interleaved({k: lambda run=run: run(params, key) for k, run in runs.items()})
+    times = _interleaved(
+        {k: lambda run=run: run(params, key) for k, run in runs.items()}
+    )
     rows = []
     for number, (name, estimator) in enumerate(estimators.items()):
         run = runs[name]
@@ -302,9 +310,9 @@ def _full_gradient(
 def _covariance(
     residual: Residual, u: Any, x: ArrayLike, t: ArrayLike | None, terms: int
 ) -> Float[Array, " parameters"]:
-    """`mean_x sum_k (a_k - mean a) (d_k - mean d)` over the terms `a_k = A_k[u]` and their
-    gradients d_k: the gradient of half the centred sum of squares. The covariance of
-    sampled residual and sampled gradient is a multiple of it."""
+    """`mean_x sum_k (a_k - mean a) (d_k - mean d)` over the terms `a_k = A_k[u]` and
+    their gradients d_k: the gradient of half the centred sum of squares. The covariance
+    of sampled residual and sampled gradient is a multiple of it."""
 
     @eqx.filter_jit
     def run(u: Any) -> Array:
@@ -324,8 +332,8 @@ def _covariance(
 
 def _bias_factor(estimator: Estimator, terms: int) -> float | None:
     """The covariance of the two factors of an estimator, over the sum of products of
-    centred terms: for n of N terms without replacement `N (N - n) / (n (N - 1))`, and for
-    two disjoint samples of one draw `-N / (N - 1)`."""
+    centred terms: for n of N terms without replacement `N (N - n) / (n (N - 1))`, and
+    for two disjoint samples of one draw `-N / (N - 1)`."""
     if isinstance(estimator, Full):
         return 0.0
     if not isinstance(getattr(estimator, "directions", None), Coordinates):

@@ -1,8 +1,8 @@
 """Estimates of the gradient of half the mean squared residual.
 
-With r the residual, J and I random parts of its operator, `r_J` and `r_I` the estimates of
-r from them, the gradient by the parameters is estimated by `r_J grad r_I`. That is unbiased
-if J and I are independent, and `r_J r_I` is then an unbiased estimate of r^2.
+With r the residual, J and I random parts of its operator, `r_J` and `r_I` the estimates
+of r from them, the gradient by the parameters is estimated by `r_J grad r_I`. That is
+unbiased if J and I are independent, and `r_J r_I` is then an unbiased estimate of r^2.
 """
 
 import abc
@@ -49,8 +49,9 @@ class Estimator(eqx.Module):
 
         **Arguments:**
 
-        - `key`: another one in every step. The terms of the operator and, for a conserved
-            field, the nodes that its gradient is estimated from are drawn independently.
+        - `key`: another one in every step. The terms of the operator and, for a
+            conserved field, the nodes that its gradient is estimated from are drawn
+            independently.
         """
         for_terms, for_nodes = jax.random.split(key)
         if isinstance(u, ConservedField):
@@ -114,8 +115,8 @@ class Independent(Estimator):
 
 
 class Disjoint(Estimator):
-    """The same with I and J disjoint, from one draw. **Biased**: disjoint subsets are not
-    independent. For comparison; the arguments are those of `Independent`."""
+    """The same with I and J disjoint, from one draw. **Biased**: disjoint subsets are
+    not independent. For comparison; the arguments are those of `Independent`."""
 
     i: int = eqx.field(static=True)
     j: int | None = eqx.field(static=True, default=None)
@@ -135,8 +136,9 @@ class Disjoint(Estimator):
 
 
 class Symmetric(Estimator):
-    """Half of `r_J grad r_I + r_I grad r_J`, with I and J drawn independently. Unbiased,
-    with less noise than `Independent`, and more work: both parts are differentiated.
+    """Half of `r_J grad r_I + r_I grad r_J`, with I and J drawn independently.
+    Unbiased, with less noise than `Independent`, and more work: both parts are
+    differentiated.
 
     **Arguments:**
 
@@ -162,8 +164,8 @@ class Symmetric(Estimator):
 
 
 class Shared(Estimator):
-    """The paper's fast mode `r_I grad r_I`. **Biased** by the covariance of the two: what
-    one gets by squaring a sampled residual.
+    """The paper's fast mode `r_I grad r_I`. **Biased** by the covariance of the two:
+    what one gets by squaring a sampled residual.
 
     **Arguments:**
 
@@ -224,7 +226,8 @@ class _Parts:
         path: Path,
         chunk: int | None,
     ):
-        self.batch, self.applied = batch, [Applied(a, u, path, chunk) for a in operators]
+        self.batch = batch
+        self.applied = [Applied(a, u, path, chunk) for a in operators]
         need_value = any(a.has_zero(batch) for a in self.applied)
         values = affine(u, batch, need_value)
         exact = residual.exact(u, batch)
@@ -243,8 +246,8 @@ class _Parts:
         return (self.scale[:, None] * raw + self.rest)[:, 0]
 
     def mean(self, combine: Callable[..., Array], *known: Array) -> Array:
-        """The mean over points of a function of the residuals of one point, and of known
-        numbers for each."""
+        """The mean over points of a function of the residuals of one point, and of
+        known numbers for each."""
 
         def one(raw: Array, scale: Array, rest: Array, *known: Array) -> Array:
             return combine(scale * raw + rest, *known)
@@ -264,7 +267,8 @@ def fused_sum(
     chunk: int,
 ) -> Array:
     """`sum_n combine(function(x_n, t_n), *data_n)`, a chunk of points at a time, each
-    forward and backward at once: nothing is kept of a chunk but its part of the gradient.
+    forward and backward at once: nothing is kept of a chunk but its part of the
+    gradient.
 
     Reverse mode only. `function` may close over what is differentiated; the points are
     constants.
@@ -282,20 +286,20 @@ def fused_sum(
     def total(values: Array, data: tuple[Array, ...], live: Array) -> Array:
         return jnp.sum(jnp.where(live, jax.vmap(combine)(values, *data), 0.0))
 
-    Chunks = Any
-
-    def value(params: Any, data: Any, chunks: Chunks) -> Array:
+    def value(params: Any, data: Any, chunks: Any) -> Array:
         def body(carry: Array, piece: Any) -> tuple[Array, None]:
             data, (x, t, live) = piece
             return carry + total(pure(x, t, *params), data, live), None
 
         return _scan(body, jnp.zeros((), x.dtype), (data, chunks))[0]
 
-    def forward(params: Any, data: Any, chunks: Chunks) -> tuple[Array, Any]:
+    def forward(params: Any, data: Any, chunks: Any) -> tuple[Array, Any]:
         def body(carry: Any, piece: Any) -> tuple[Any, Any]:
             data, (x, t, live) = piece
             values, pull = jax.vjp(lambda params: pure(x, t, *params), params)
-            out, (slope, by_data) = jax.value_and_grad(total, (0, 1))(values, data, live)
+            out, (slope, by_data) = jax.value_and_grad(total, (0, 1))(
+                values, data, live
+            )
             (by_params,) = pull(slope)
             return jax.tree.map(jnp.add, carry, (out, by_params)), by_data
 

@@ -1,9 +1,10 @@
 """Taylor coefficients of one value, and their arithmetic. Depends on JAX alone.
 
 Along the curve x + s v the Taylor coefficients of every intermediate value follow from
-those before it. For a weighted *sum over many directions* v_r of the coefficients of the
-highest order p, only that sum has to be carried on, and not one for each direction: it
-enters every rule linearly. Coefficients of lower order are carried for each direction.
+those before it. For a weighted *sum over many directions* v_r of the coefficients of
+the highest order p, only that sum has to be carried on, and not one for each direction:
+it enters every rule linearly. Coefficients of lower order are carried for each
+direction.
 """
 
 import functools
@@ -59,9 +60,9 @@ class Jet(eqx.Module):
 
     Dense: `lower[k]` is that of order k + 1, shape (R, *S), None for zero; `top` is the
     collapsed one, shape S. Sparse, for vectors: direction r has the entries
-    `lower[k][r, e]` at the places `index[r, e]`, all different unless they are zero, and
-    `loose` are entries of the top, not yet summed over directions, beside `top`. With a
-    metric, the entries of different directions are at different places.
+    `lower[k][r, e]` at the places `index[r, e]`, all different unless they are zero,
+    and `loose` are entries of the top, not yet summed over directions, beside `top`.
+    With a metric, the entries of different directions are at different places.
     """
 
     primal: Array
@@ -131,16 +132,20 @@ def _partitions(order: int) -> list[tuple[int, ...]]:
     return parts(order, order)
 
 
+def _get(lower: Sequence[Rows], k: int) -> Rows:
+    return lower[k - 1] if k <= len(lower) else None
+
+
 def _chain(order: int, lower: Sequence[Rows]) -> dict[int, Array]:
     """Faa di Bruno's formula: for each m the sum of `prod_j x_j^m_j / m_j!` over the
     partitions of the order into m parts, which the m-th derivative multiplies."""
     out: dict[int, Array] = {}
     for parts in _partitions(order):
-        factors = [lower[k - 1] if k <= len(lower) else None for k in parts]
-        if any(f is None for f in factors):
+        factors = [f for k in parts if (f := _get(lower, k)) is not None]
+        if len(factors) < len(parts):
             continue
         count = math.prod(math.factorial(parts.count(k)) for k in set(parts))
-        product = functools.reduce(lambda a, b: a * b, factors)  # type: ignore
+        product = functools.reduce(jnp.multiply, factors)
         term = product if count == 1 else product / count
         m = len(parts)
         out[m] = out[m] + term if m in out else term
@@ -160,7 +165,7 @@ def _derivatives(
 
 def compose(
     function: Callable[..., Array],
-    constants: Sequence[Array],
+    constants: Sequence[Any],
     jet: Jet,
     collapse: Collapse,
     *,
@@ -203,7 +208,7 @@ def compose(
         return Jet(slope[0], lower, top)
 
     index = jet.index
-    gathered = [c if jnp.ndim(c) == 0 else c[index] for c in constants]
+    gathered = [c if jnp.ndim(c) == 0 else jnp.asarray(c)[index] for c in constants]
     slope = _derivatives(lambda x: function(x, *gathered), jet.primal[index], count)
     lower = tuple(
         functools.reduce(
@@ -293,7 +298,7 @@ def nested(
     shapes = [(collapse.directions, *p.shape) for p in primals]
     rows = [
         [
-            jnp.zeros(shape, j.primal.dtype) if j.lower[k] is None else j.lower[k]
+            jnp.zeros(shape, j.primal.dtype) if (row := j.lower[k]) is None else row
             for j, shape in zip(jets, shapes, strict=True)
         ]
         for k in range(order - 1)
@@ -324,7 +329,7 @@ def nested(
     lower: list[tuple[Rows, ...]] = []
     top: tuple[Array | None, ...] = ()
     if any(r is not None for j in jets for r in j.lower):
-        *lower, last = jax.vmap(along)(rows)
+        *lower, last = list[Any](jax.vmap(along)(rows))
         if collapse.metric is None:
             top = tuple(map(collapse.total, last))
         else:

@@ -89,10 +89,8 @@ def through_layer(
     )
     if collapse.metric is not None:
         weighted = collapse.metric @ slope
-    elif collapse.weights is not None and collapse.weights.ndim:
-        weighted = collapse.weights[:, None] * slope
     else:
-        weighted = collapse.weights * slope
+        weighted = collapse.own(slope)
     rest = Interpreter(closed, Collapse(2, width, None, slope.T @ weighted), token)
     rest.values.update(stage.values)
     start = 0

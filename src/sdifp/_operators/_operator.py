@@ -1,4 +1,5 @@
-"""Linear differential operators: small objects that add up and are applied to fields."""
+"""Linear differential operators: small objects that add up and are applied to
+fields."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -64,8 +65,8 @@ class Operator(eqx.Module):
 
     Made by `laplacian`, `advection` and their like; operators add up, and can be
     multiplied by numbers. `op(u)(x, t)` is the operator applied to a field or to any
-    function of one point and one time (or of the point alone), at one point of shape (d,)
-    or at many.
+    function of one point and one time (or of the point alone), at one point of shape
+    (d,) or at many.
 
     Examples:
         >>> import jax, jax.numpy as jnp, sdifp
@@ -94,8 +95,8 @@ class Operator(eqx.Module):
 
         **Arguments:**
 
-        - `u`: a conserved field, or a function of one point, shape (d,), and one time, or
-            of the point alone; it returns one number.
+        - `u`: a conserved field, or a function of one point, shape (d,), and one time,
+            or of the point alone; it returns one number.
         - `path`: how derivatives are found; by default the cheapest way.
         - `chunk`: how many points are evaluated at a time; by default as many as fill
             the matrix products.
@@ -285,14 +286,14 @@ def biharmonic(coefficient: CoefficientLike = 1.0) -> Operator:
 def fokker_planck(drift: CoefficientLike, diffusion: CoefficientLike) -> Operator:
     """`- sum_k d(b_k u)/dx_k + sum_jk d^2(D_jk u)/dx_j dx_k`.
 
-    The probability density of `dX = b dt + s dW` has `D = s s^T / 2`. The derivatives of
-    b and D are taken by autodiff.
+    The probability density of `dX = b dt + s dW` has `D = s s^T / 2`. The derivatives
+    of b and D are taken by autodiff.
 
     **Arguments:**
 
     - `drift`: b: an array of shape (d,), or a function of (x, t) that returns one.
-    - `diffusion`: D: one number, a diagonal of shape (d,), a matrix of shape (d, d), or a
-        function of (x, t) that returns any of them.
+    - `diffusion`: D: one number, a diagonal of shape (d,), a matrix of shape (d, d), or
+        a function of (x, t) that returns any of them.
     """
     b = Drift(check_coefficient("drift", drift, (1,)))
     c = check_coefficient("diffusion", diffusion, (0, 1, 2))

@@ -1,7 +1,8 @@
 """The families of terms that operators are sums of, one class each.
 
-Each gives its part of the operator at a point: exactly, over some coordinates or pairs of
-them, or by random directions. Knows symbols; knows nothing of how they are evaluated.
+Each gives its part of the operator at a point: exactly, over some coordinates or pairs
+of them, or by random directions. Knows symbols; knows nothing of how they are
+evaluated.
 """
 
 import abc
@@ -22,7 +23,8 @@ CoefficientLike = ArrayLike | Callable[..., Array]
 
 
 def check_coefficient(name: str, value: Any, ranks: tuple[int, ...]) -> Any:
-    """A coefficient as given, arrays converted, or one sentence that says what is wrong."""
+    """A coefficient as given, arrays converted, or one sentence that says what is
+    wrong."""
     if callable(value):
         return value
     if isinstance(value, bool | str) or value is None:
@@ -171,7 +173,7 @@ class Power(Part):
             )
         if c.ndim == 0:
             return Symbol(bundles=(Bundle({2: c / len(rows)}, rows),))
-        return _bilinear(rows, c * rows)
+        return _bilinear(rows, c[None] * rows)
 
 
 def _bilinear(rows: Array, others: Array) -> Symbol:
@@ -398,7 +400,8 @@ class Diffusion(Part):
             return out + Symbol(scale * jnp.sum(second))
         j, k = terms.j, terms.k
         c, by_j, by_k, second = jax.vmap(lambda j, k: self._entry(x, t, j, k))(j, k)
-        # d_j and d_k are half the sum and half the difference along e_j + e_k, e_j - e_k.
+        # d_j and d_k are half the sum and half the difference along e_j + e_k, e_j -
+        # e_k.
         slopes = jnp.concatenate([by_k + by_j, by_k - by_j]) * (0.5 * scale)
         (bundle,) = terms.mixed(scale * c).bundles
         bundle = Bundle({1: slopes, **bundle.weights}, bundle.rows, bundle.index)

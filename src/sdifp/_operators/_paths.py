@@ -216,8 +216,8 @@ class Nested(Path):
 
 
 class VmappedJet(Path):
-    """`jax.experimental.jet`, one direction after another under `vmap`: the way of STDE.
-    For comparison."""
+    """`jax.experimental.jet`, one direction after another under `vmap`: the way of
+    STDE. For comparison."""
 
     def bundle(
         self,

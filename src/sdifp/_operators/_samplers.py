@@ -135,8 +135,8 @@ class Rademacher(Sampler):
 
 
 class Gaussian(Sampler):
-    """`n` random Gaussian vectors: for operators of order one and two and the biharmonic
-    one. First-order terms are exact."""
+    """`n` random Gaussian vectors: for operators of order one and two and the
+    biharmonic one. First-order terms are exact."""
 
     def symbol(
         self,

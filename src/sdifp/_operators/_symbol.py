@@ -10,8 +10,9 @@ from ._jet import add
 class Bundle(eqx.Module):
     """Directions, and a weight for each of them in every order.
 
-    The directions are all coordinates (`rows` is None), vectors with few entries (`rows`
-    at the places `index`, shape (R, entries)) or any vectors (`rows` of shape (R, d)).
+    The directions are all coordinates (`rows` is None), vectors with few entries
+    (`rows` at the places `index`, shape (R, entries)) or any vectors (`rows` of shape
+    (R, d)).
     """
 
     weights: dict[int, Array]

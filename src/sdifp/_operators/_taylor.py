@@ -87,7 +87,8 @@ _ELEMENTWISE = set(
     ]
 )
 
-# Elementwise comparisons and logic, inside functions with a derivative rule of their own.
+# Elementwise comparisons and logic, inside functions with a derivative rule of their
+# own.
 _LOGIC = set(
     ["and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "xor"]
 )
@@ -171,7 +172,7 @@ class Composed:
         self,
         base: Jet,
         function: Callable[..., Array],
-        constants: tuple[Array, ...],
+        constants: tuple[Any, ...],
         linear: bool,
         movable: bool,
     ):
@@ -275,7 +276,7 @@ class Interpreter:
         if name in ("div", "select_n"):
             linear = linear and 0 not in places if name == "select_n" else places == [0]
         movable = not own_rule
-        constants: list[Array] = []
+        constants: list[Any] = []
         getters: list[Callable[..., Any]] = []
         for value in values:
             start = len(constants)
@@ -289,7 +290,7 @@ class Interpreter:
                 constants.append(value)
                 getters.append(lambda x, c, at=start: c[at])
 
-        def function(x: Array, *constants: Array) -> Array:
+        def function(x: Array, *constants: Any) -> Array:
             return _bind(eqn, [get(x, constants) for get in getters])[0]
 
         return Composed(bases[0], function, tuple(constants), linear, movable)
@@ -307,8 +308,8 @@ class Interpreter:
         if name == "div" and 1 in places:
             inverse = compose(jnp.reciprocal, (), jets[1], collapse)
             shape = eqn.outvars[0].aval.shape
-            pair = [broadcast(j, shape) for j in (jets[0], inverse)]
-            return [multiply(*pair, collapse, jnp.multiply)]
+            a, b = broadcast(jets[0], shape), broadcast(inverse, shape)
+            return [multiply(a, b, collapse, jnp.multiply)]
         if name in _BILINEAR:
             return self._linear(eqn, places, jets)
         linear = _LINEAR.get(name, set())
@@ -371,8 +372,8 @@ class Interpreter:
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(
-                f"u cannot be differentiated through the primitive {name_of(eqn)!r}: it "
-                f"has no rule in Taylor mode, and jax.jvp says: {reason}"
+                f"u cannot be differentiated through the primitive {name_of(eqn)!r}: "
+                f"it has no rule in Taylor mode, and jax.jvp says: {reason}"
             ) from error
         self.fallbacks.add(name_of(eqn))
         out: list[Any] = list(everything(*primals))
@@ -399,8 +400,8 @@ class Interpreter:
             return multiply_sparse(a, b, self.collapse)
         plus = lambda x, y: add(x, y if y is None or name != "sub" else -y)
         lower = tuple(map(plus, a.lower, b.lower))
-        primal, top = plus(a.primal, b.primal), plus(a.top, b.top)
-        return Jet(primal, lower, top, a.index, plus(a.loose, b.loose))
+        primal = a.primal - b.primal if name == "sub" else a.primal + b.primal
+        return Jet(primal, lower, plus(a.top, b.top), a.index, plus(a.loose, b.loose))
 
 
 def _is_floating(var: Any) -> bool:
@@ -477,9 +478,9 @@ def _matrix_product(
 ) -> Callable[[Array, Array], Array] | None:
     """Rows times a constant matrix, if the equation is a vector times a matrix.
 
-    Under `vmap` XLA sees products of three axes, whose gradient it transposes first: 1.4
-    times slower than one product of all rows, measured. A token that differs among the
-    points lets the rule below see the points even where the rows do not have them.
+    Under `vmap` XLA sees products of three axes, whose gradient it transposes first:
+    1.4 times slower than one product of all rows, measured. A token that differs among
+    the points lets the rule below see the points even where the rows do not have them.
     """
     if len(places) != 1:
         return None
@@ -535,7 +536,8 @@ def _sparse_concatenate(jets: list[Jet], places: list[int]) -> Jet | None:
     starts = [sum(j.primal.shape[0] for j in jets[:k]) for k in places]
     indices = [
         j.index + start
-        for j, start in zip(parts, starts, strict=True)  # type: ignore
+        for j, start in zip(parts, starts, strict=True)
+        if j.index is not None
     ]
 
     def entries(rows: list[Array | None]) -> Array | None:
@@ -567,7 +569,7 @@ def _sparse_product(
     eqn: Any, jets: list[Jet], at: int, token: Array | None
 ) -> Jet | None:
     axis = _contracted(eqn, at)
-    if axis is None:
+    if axis is None or jets[at].index is None:
         return None
     jet, weight = jets[at], jets[1 - at].primal
     product = _matrix_product(eqn, [at], token)
@@ -577,7 +579,7 @@ def _sparse_product(
         whole = lambda v: product(v[None], weight)[0]
     # Only the rows of the matrix that the entries meet.
     gathered = jnp.moveaxis(
-        jnp.take(weight, jet.index, axis=axis), (axis, axis + 1), (0, 1)
+        jnp.take(weight, jnp.asarray(jet.index), axis=axis), (axis, axis + 1), (0, 1)
     )
 
     def rows(entries: Array | None) -> Array | None:

@@ -1,0 +1,78 @@
+"""The audit of estimators: what it finds, prints and draws."""
+
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import matplotlib.image
+import pytest
+
+import sdifp
+
+D = 6
+KEY = jax.random.key(5)
+X = jax.random.uniform(KEY, (4, D))
+
+
+class Net(eqx.Module):
+    mlp: eqx.nn.MLP
+
+    def __init__(self):
+        self.mlp = eqx.nn.MLP(D, "scalar", 6, 1, jnp.tanh, key=KEY)
+
+    def __call__(self, x):
+        return self.mlp(jnp.sin(x))
+
+
+RESIDUAL = sdifp.Residual(-sdifp.laplacian(jnp.arange(1.0, D + 1)), lambda u, x: u(x))
+
+
+def test_audit_finds_what_is_biased_and_agrees_with_the_formula(tmp_path):
+    result = sdifp.audit(
+        RESIDUAL,
+        Net(),
+        X,
+        key=KEY,
+        estimators={
+            "full": sdifp.Full(),
+            "independent": sdifp.Independent(2),
+            "shared": sdifp.Shared(2),
+            "shared Gaussian": sdifp.Shared(1, sdifp.Gaussian()),
+        },
+        repeats=3000,
+    )
+    full, independent, shared, gaussian = result.rows
+    assert [r.biased for r in result.rows] == [False, False, True, True]
+    assert full.noise < 1e-10
+    assert full.mean_square == pytest.approx(1.0, rel=1e-10)
+    assert abs(independent.bias) < independent.margin
+    assert shared.predicted == pytest.approx(
+        result.covariance * D * (D - 2) / (2 * (D - 1))
+    )
+    assert abs(shared.bias - shared.predicted) < shared.margin
+    assert (shared.mean_square, gaussian.mean_square) == (None, None)
+    assert (gaussian.predicted, independent.predicted) == (None, 0.0)
+    for row in result.rows:
+        assert row.milliseconds > 0.0
+        assert row.memory > 0
+
+    text = str(result)
+    assert text.count("BIASED") == 2
+    assert "3000 draws" in text
+    rows = json.loads(json.dumps(result.as_rows()))
+    assert [r["name"] for r in rows] == [r.name for r in result.rows]
+    assert [r["biased"] for r in rows] == [False, False, True, True]
+    picture = result.draw(tmp_path / "audit.png")
+    assert matplotlib.image.imread(picture).std() > 0.05
+
+
+def test_bad_input(as_user):
+    for options, message in (
+        ({"repeats": 4}, "repeats must be an integer of at least 8, got 4"),
+        ({"confidence": 1.0}, "confidence must be between 0 and 1, got 1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sdifp.audit(RESIDUAL, Net(), X, key=KEY, **options)
+    with pytest.raises(ValueError, match="u has no parameters"):
+        sdifp.audit(RESIDUAL, lambda x: jnp.sum(x**4), X, key=KEY)

@@ -1,0 +1,290 @@
+"""Estimators of the gradient of a residual: values, bias, memory, bad input."""
+
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sdifp
+
+D = 6
+KEY = jax.random.key(3)
+
+
+class Net(eqx.Module):
+    mlp: eqx.nn.MLP
+
+    def __init__(self, d=D, width=6):
+        self.mlp = eqx.nn.MLP(d + 1, "scalar", width, 1, jnp.tanh, key=KEY)
+
+    def __call__(self, x, t):
+        return self.mlp(jnp.concatenate([jnp.sin(x), t[None]]))
+
+
+def residual(operator):
+    return sdifp.Residual(
+        operator,
+        lambda u, x, t: sdifp.time_derivative(u)(x, t) + u(x, t) ** 2,
+        lambda x, t: jnp.sin(jnp.sum(x)) * t,
+    )
+
+
+X = jax.random.uniform(KEY, (2, 3, D))
+T = jnp.array([0.2, 0.7])
+RULE = sdifp.sobol(sdifp.Box.cube(D, periodic=True), 32, key=KEY)
+WEIGHTS = jnp.arange(1.0, D + 1)
+
+
+def field(**options):
+    return sdifp.conserve(Net(), RULE, 1.0, 2.0, **options)
+
+
+def flat(tree):
+    leaves = eqx.filter(tree, eqx.is_inexact_array)
+    return jax.flatten_util.ravel_pytree(leaves)[0]
+
+
+def brute_force(u, x, t):
+    """Half the mean square of u_t + u^2 - sum_k w_k u_kk + u/2 - source, by autodiff."""
+
+    def one(x, t):
+        hessian = jax.hessian(lambda x: u(x, t))(x)
+        by_t = jax.jvp(lambda t: u(x, t), (t,), (jnp.ones(()),))[1]
+        value = u(x, t)
+        linear = -WEIGHTS @ jnp.diagonal(hessian) + 0.5 * value
+        return linear + by_t + value**2 - jnp.sin(jnp.sum(x)) * t
+
+    r = jax.vmap(lambda xs, t: jax.vmap(lambda x: one(x, t))(xs))(x, t)
+    return 0.5 * jnp.mean(r**2)
+
+
+OPERATOR = sdifp.reaction(0.5) - sdifp.laplacian(WEIGHTS)
+
+
+@pytest.mark.parametrize("kind", ["net", "field", "profile"])
+def test_full_is_the_exact_gradient(kind):
+    u = {
+        "net": Net(),
+        "field": field(),
+        "profile": field(profile=lambda x: 1.0 + x[0] ** 2 * x[1]),
+    }[kind]
+    estimator = sdifp.Full(chunk=4)
+
+    @eqx.filter_jit
+    def both(u):
+        ours = eqx.filter_value_and_grad(
+            lambda u: estimator(residual(OPERATOR), u, X, T, key=KEY).loss
+        )(u)
+        return ours, eqx.filter_value_and_grad(lambda u: brute_force(u, X, T))(u)
+
+    (value, slope), (true, truth) = both(u)
+    assert abs(value - true) <= 1e-12 * abs(true)
+    scale = jnp.max(jnp.abs(flat(truth)))
+    assert jnp.max(jnp.abs(flat(slope) - flat(truth))) <= 1e-11 * scale
+
+
+def test_residual_itself_agrees_with_full():
+    u = field()
+    r = eqx.filter_jit(residual(OPERATOR))(u, X, T)
+    assert r.shape == X.shape[:2]
+    np.testing.assert_allclose(
+        0.5 * jnp.mean(r**2), eqx.filter_jit(brute_force)(u, X, T), rtol=1e-12
+    )
+    one = eqx.filter_jit(residual(OPERATOR))(u, X[1, 2], T[1])
+    np.testing.assert_allclose(one, r[1, 2], rtol=1e-11)
+
+
+def draws(estimator, u, count, operator=OPERATOR):
+    """Gradients and losses over many independent keys."""
+
+    @eqx.filter_jit
+    def run(u, keys):
+        def one(key):
+            def loss(u):
+                out = estimator(residual(operator), u, X, T, key=key)
+                return out.loss, out.mean_square
+
+            (value, square), slope = eqx.filter_value_and_grad(loss, has_aux=True)(u)
+            return value, square, flat(slope)
+
+        return jax.lax.map(one, keys, batch_size=256)
+
+    return run(u, jax.random.split(KEY, count))
+
+
+def truth(u):
+    value, slope = eqx.filter_jit(
+        eqx.filter_value_and_grad(lambda u: brute_force(u, X, T))
+    )(u)
+    return value, flat(slope)
+
+
+def covariance_direction(u):
+    """The direction of sum_k (a_k - mean) grad (a_k - mean), by brute force."""
+
+    def centred(u):
+        def terms(x, t):
+            return -WEIGHTS * jnp.diagonal(jax.hessian(lambda x: u(x, t))(x))
+
+        a = jax.vmap(lambda xs, t: jax.vmap(lambda x: terms(x, t))(xs))(X, T)
+        a = a - jnp.mean(a, -1, keepdims=True)
+        return 0.5 * jnp.mean(jnp.sum(a**2, -1))
+
+    return flat(eqx.filter_jit(eqx.filter_grad(centred))(u))
+
+
+COUNT = 20_000
+
+
+@pytest.fixture(scope="module")
+def bare():
+    u = Net()
+    direction = covariance_direction(u)
+    return u, *truth(u), direction
+
+
+def score(errors, direction):
+    """Mean error along a direction in standard errors, and in units of its norm."""
+    along = np.asarray(errors @ (direction / (direction @ direction)))
+    return along.mean() / (along.std(ddof=1) / np.sqrt(along.size)), along.mean()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "unbiased", "factor"),
+    [
+        (sdifp.Independent(1), True, 0.0),
+        (sdifp.Independent(2, 3), True, 0.0),
+        (sdifp.Symmetric(1), True, 0.0),
+        (sdifp.Independent(1, directions=sdifp.Rademacher()), True, None),
+        (sdifp.Independent(2, 1, sdifp.Gaussian()), True, None),
+        (sdifp.Shared(2), False, D * (D - 2) / (2 * (D - 1))),
+        (sdifp.Disjoint(1, 2), False, -D / (D - 1)),
+        (sdifp.Shared(1, sdifp.Gaussian()), False, None),
+    ],
+    ids=str,
+)
+def test_independent_draws_are_unbiased_and_the_same_test_fails_others(
+    bare, estimator, unbiased, factor
+):
+    u, value, gradient, covariance = bare
+    losses, squares, gradients = draws(estimator, u, COUNT)
+    errors = gradients - gradient[None]
+    z, bias = score(errors, covariance)
+    z_gradient, _ = score(errors, gradient)
+    if unbiased:
+        assert max(abs(z), abs(z_gradient)) < 4.5
+        spread = jnp.std(losses) / jnp.sqrt(COUNT)
+        assert abs(jnp.mean(losses) - value) < 4.5 * spread
+        np.testing.assert_allclose(squares, 2.0 * losses, rtol=1e-10)
+    else:
+        assert abs(z) > 8.0
+        assert squares is None
+        if factor is not None:
+            # The covariance formula of the paper, with its finite-population factor.
+            assert abs(bias - factor) < 5.0 * abs(bias / z)
+
+
+def test_nodes_of_the_fields_gradient_are_independent_of_the_terms():
+    u = field(gradient=sdifp.Subsampled(4))
+    value, gradient = truth(field())
+    count = 4096
+    losses, _, gradients = draws(sdifp.Independent(3), u, count)
+    z, _ = score(gradients - gradient[None], gradient)
+    assert abs(z) < 4.5
+    assert abs(jnp.mean(losses) - value) < 4.5 * jnp.std(losses) / jnp.sqrt(count)
+
+
+def test_a_network_in_a_closure_is_differentiated_too():
+    net = Net()
+
+    def loss(params, wrap):
+        own = eqx.combine(params, static)
+        u = (lambda x, t: own(x, t)) if wrap else own
+        return sdifp.Independent(2)(residual(OPERATOR), u, X, T, key=KEY).loss
+
+    params, static = eqx.partition(net, eqx.is_inexact_array)
+    a, b = (jax.jit(jax.grad(lambda p, w=w: loss(p, w)))(params) for w in (True, False))
+    np.testing.assert_allclose(flat(a), flat(b), rtol=1e-12)
+    assert jnp.max(jnp.abs(flat(a))) > 0.0
+
+
+def test_chunks_change_nothing_but_rounding():
+    values = [draws(sdifp.Symmetric(2, chunk=chunk), Net(), 2) for chunk in (1, 4, 100)]
+    for other in values[1:]:
+        np.testing.assert_allclose(values[0][2], other[2], rtol=1e-11, atol=1e-11)
+
+
+def test_stde_is_the_shared_mode_with_another_evaluation():
+    ours = draws(sdifp.Shared(2), Net(), 2)
+    theirs = draws(sdifp.stde(2), Net(), 2)
+    np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-10, atol=1e-12)
+
+
+def temporaries(d, count, ansatz=False):
+    """Bytes of temporaries of one gradient in float32, with 100 points."""
+    mlp = eqx.nn.MLP(d, "scalar", 32, 2, jnp.tanh, key=KEY, dtype=jnp.float32)
+    params, static = eqx.partition(mlp, eqx.is_inexact_array)
+
+    def loss(params, x):
+        own = eqx.combine(params, static)
+        u = lambda x: ((1.0 - jnp.sum(x**2)) if ansatz else 1.0) * own(x)
+        estimator = sdifp.Independent(count, chunk=100)
+        return estimator(sdifp.Residual(sdifp.laplacian()), u, x, key=KEY).loss
+
+    x = jax.ShapeDtypeStruct((100, d), jnp.float32)
+    done = jax.jit(jax.grad(loss)).lower(params, x).compile()
+    return done.memory_analysis().temp_size_in_bytes
+
+
+def test_memory_is_linear_in_terms_and_flat_in_dimension():
+    few, many, wide = temporaries(64, 16), temporaries(64, 64), temporaries(6400, 16)
+    assert 2.5 < many / few < 4.5
+    # Flat but for one value for each coordinate of the first layer.
+    assert wide - few < 3 * 4 * 6400 * 32
+
+
+def test_a_hundred_thousand_dimensions_fit():
+    assert temporaries(100_000, 16, ansatz=True) < 2e8
+
+
+def test_time_derivative():
+    u = lambda x, t: x[0] * t**3
+    x = jnp.array([2.0])
+    assert sdifp.time_derivative(u)(x, 2.0) == 24.0
+    assert sdifp.time_derivative(u, 2)(x, 2.0) == 24.0
+    with pytest.raises(ValueError, match="order must be 1 or 2, got 3"):
+        sdifp.time_derivative(u, 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda r, u: sdifp.Independent(7)(r, u, X, T, key=KEY), "at most the 6 terms"),
+        (lambda r, u: sdifp.Shared(0)(r, u, X, T, key=KEY), "positive integer, got 0"),
+        (lambda r, u: sdifp.Disjoint(4)(r, u, X, T, key=KEY), "6 terms .* got 8"),
+        (lambda r, u: sdifp.Full()(r, u, X, key=KEY), "cannot be evaluated as u.x."),
+        (lambda r, u: sdifp.Full()(r, u, X, T[:1], key=KEY), "t must be one time"),
+        (
+            lambda r, u: sdifp.Full()(
+                sdifp.Residual(OPERATOR, lambda u, x, t: x), u, X, T, key=KEY
+            ),
+            "remainder must return one number",
+        ),
+        (
+            lambda r, u: sdifp.Full()(
+                sdifp.Residual(OPERATOR, None, lambda x, t: x), u, X, T, key=KEY
+            ),
+            "source must return one number",
+        ),
+    ],
+)
+def test_bad_input(as_user, make, message):
+    with pytest.raises(ValueError, match=message):
+        make(residual(OPERATOR), Net())
+
+
+def test_operator_of_a_residual_is_checked(as_user):
+    with pytest.raises(TypeError, match="operator must be an Operator"):
+        sdifp.Residual(lambda u: u)

@@ -1,4 +1,5 @@
-"""Which estimator of the gradient can be trusted? Measure them on a problem of your own.
+"""Which estimator of the gradient can be trusted? Measure them on a problem of your
+own.
 
 A network in 20 dimensions, periodic, with prescribed mass and energy, and the residual
 of a heat equation with a source. Prints bias, noise, time and memory of each estimator

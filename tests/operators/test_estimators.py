@@ -47,7 +47,8 @@ def flat(tree):
 
 
 def brute_force(u, x, t):
-    """Half the mean square of u_t + u^2 - sum_k w_k u_kk + u/2 - source, by autodiff."""
+    """Half the mean square of u_t + u^2 - sum_k w_k u_kk + u/2 - source, by
+    autodiff."""
 
     def one(x, t):
         hessian = jax.hessian(lambda x: u(x, t))(x)

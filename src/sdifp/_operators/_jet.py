@@ -103,14 +103,16 @@ def densify(jet: Jet, directions: int) -> Jet:
 
 
 def broadcast(jet: Jet, shape: tuple[int, ...]) -> Jet:
-    """A scalar's jet as that of a constant array."""
+    """A dense jet, repeated along axes of length one to a shape, or from a scalar."""
     if jet.primal.shape == shape:
         return jet
 
     def rows(a: Rows) -> Rows:
         if a is None:
             return None
-        return jnp.broadcast_to(a.reshape(-1, *[1] * len(shape)), (len(a), *shape))
+        if a.ndim == 1:
+            a = a.reshape(-1, *[1] * len(shape))
+        return jnp.broadcast_to(a, (a.shape[0], *shape))
 
     top = None if jet.top is None else jnp.broadcast_to(jet.top, shape)
     return Jet(jnp.broadcast_to(jet.primal, shape), tuple(map(rows, jet.lower)), top)
@@ -201,7 +203,7 @@ def compose(
         top = jet.top
         if top is not None:
             top = _derivatives(whole, jet.primal, 1)[1] * top
-        return Jet(whole(jet.primal), tuple(lower), top, index, loose)
+        return _cast(Jet(whole(jet.primal), tuple(lower), top, index, loose))
     top = None if jet.top is None else slope[1] * jet.top
     for m, term in inner.items():
         if order == 2:
@@ -211,11 +213,21 @@ def compose(
         else:
             total = collapse.total(term)
         top = add(top, slope[m] * total)
-    return Jet(slope[0], tuple(lower), top)
+    return _cast(Jet(slope[0], tuple(lower), top))
 
 
 def _gather(constant: Any, index: Array) -> Any:
-    return constant if jnp.ndim(constant) == 0 else jnp.asarray(constant)[index]
+    if jnp.size(constant) == 1:
+        return jnp.reshape(constant, ())
+    return jnp.asarray(constant)[index]
+
+
+def _cast(jet: Jet) -> Jet:
+    """The coefficients in the dtype of the value, which a cast may have changed."""
+    to = lambda a: None if a is None else a.astype(jet.primal.dtype)
+    return Jet(
+        jet.primal, tuple(map(to, jet.lower)), to(jet.top), jet.index, to(jet.loose)
+    )
 
 
 def multiply(
@@ -308,7 +320,8 @@ def nested(
             return function(*point)
 
         out: list[tuple[Array, ...]] = []
-        zero = jnp.zeros((), jnp.result_type(*primals))
+        # The parameter of the curve is real, also where values are complex.
+        zero = jnp.zeros((), jnp.finfo(jnp.result_type(*primals)).dtype)
         for k in range(1, order + 1):
             curve = functools.partial(
                 lambda g, s: jax.jvp(g, (s,), (jnp.ones_like(s),))[1], curve

@@ -19,7 +19,7 @@ from jax.extend import core
 from jaxtyping import Array
 
 from ._jet import Collapse, Jet, densify
-from ._taylor import Interpreter
+from ._taylor import Composed, Interpreter
 
 
 def identity_jet(x: Array, top: Array | None, order: int) -> Jet:
@@ -51,10 +51,18 @@ def _first_layer(
             value = stage.values[var]
             if isinstance(value, Jet) and value.index is None:
                 exits[var] = value
-    last = closed.jaxpr.outvars[0]
-    if last in stage.values and last not in exits:
-        exits[last] = densify(stage.jet(last), collapse.directions)
+    # What depends on x coordinate by coordinate and is used again after the layer.
+    used = [a for eqn in later for a in eqn.invars] + [closed.jaxpr.outvars[0]]
+    for atom in used:
+        if isinstance(atom, core.Literal) or atom in exits:
+            continue
+        if isinstance(stage.values.get(atom), Jet | Composed):
+            exits[atom] = densify(stage.jet(atom), collapse.directions)
     return stage, exits, later
+
+
+# A complex value is not one direction: real and imaginary part move apart.
+_NEVER = 2**40
 
 
 def layer_width(closed: core.ClosedJaxpr, x: Array) -> int:
@@ -64,7 +72,10 @@ def layer_width(closed: core.ClosedJaxpr, x: Array) -> int:
     def count(x: Array) -> Array:
         collapse = Collapse(2, x.shape[0], jnp.ones(()))
         _, exits, _ = _first_layer(closed, identity_jet(x, None, 2), collapse, None)
-        widths.extend(jet.primal.size for jet in exits.values())
+        widths.extend(
+            _NEVER if jnp.iscomplexobj(jet.primal) else jet.primal.size
+            for jet in exits.values()
+        )
         return x
 
     jax.eval_shape(count, x)
@@ -80,6 +91,10 @@ def through_layer(
     blocks = [e.lower[0] for e in exits.values()]
     sizes = [e.primal.size for e in exits.values()]
     width, d = sum(sizes), collapse.directions
+    if any(jnp.iscomplexobj(e.primal) for e in exits.values()):
+        raise ValueError("ThroughLayer() needs a first layer of real numbers")
+    if not exits:
+        return jnp.zeros((), jet.primal.dtype), stage.fallbacks
     slope = jnp.concatenate(
         [
             jnp.zeros((d, size), jet.primal.dtype) if b is None else b.reshape(d, size)

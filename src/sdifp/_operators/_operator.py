@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from ._parts import (
@@ -75,6 +77,9 @@ class Operator(eqx.Module):
         -6.0
         >>> noisy = op.sample(jax.random.key(0), 1)   # one term of two, times two
     """
+
+    # NumPy leaves products with arrays to this class.
+    __array_ufunc__ = None
 
     family: tuple[Part, ...]
     drawn: tuple[Drawn, ...] = ()
@@ -155,7 +160,7 @@ class Operator(eqx.Module):
         return Operator(self.family + other.family, self.drawn + other.drawn)
 
     def __mul__(self, factor: ArrayLike) -> "Operator":
-        if isinstance(factor, Operator) or callable(factor):
+        if not isinstance(factor, float | int | np.ndarray | np.generic | jax.Array):
             raise TypeError(
                 f"an operator can be multiplied by a number, got {factor!r}; functions "
                 f"of x and t go into its coefficients"
@@ -177,6 +182,8 @@ class Operator(eqx.Module):
     __rmul__ = __mul__
 
     def __truediv__(self, number: ArrayLike) -> "Operator":
+        if not isinstance(number, float | int | np.ndarray | np.generic | jax.Array):
+            raise TypeError(f"an operator can be divided by a number, got {number!r}")
         return self * (1.0 / jnp.asarray(number, float))
 
     def __neg__(self) -> "Operator":

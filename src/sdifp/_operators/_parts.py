@@ -64,7 +64,14 @@ def evaluate(
 ) -> Array:
     """A coefficient at a point, its shape checked against the dimension."""
     if callable(value):
-        out = jnp.asarray(call(value, x, t))
+        try:
+            out = jnp.asarray(call(value, x, t))
+        except TypeError as error:
+            arguments = "(x)" if t is None else "(x, t)"
+            raise ValueError(
+                f"{name} cannot be evaluated as {name}{arguments} at a point of shape "
+                f"{x.shape}: {str(error).splitlines()[0]}"
+            ) from error
         what = f"{name} must return"
     else:
         out, what = jnp.asarray(value), f"{name} must be"
@@ -281,7 +288,9 @@ class Biharmonic(Part):
         pairs = Pairs.of(j, k, x.dtype)
         # The coordinates beside the pairs, as vectors of two entries too.
         axis = jnp.arange(d)[:, None]
-        rows = jnp.concatenate([pairs.rows, jnp.ones((d, 1), x.dtype) * _FIRST])
+        rows = jnp.concatenate(
+            [pairs.rows, jnp.tile(jnp.asarray(_FIRST, x.dtype), (d, 1))]
+        )
         places = jnp.concatenate([pairs.places, jnp.concatenate([axis, axis], 1)])
         share = jnp.where(jnp.arange(d * d) < d * (d - 1), 1.0 / 6.0, (4.0 - d) / 3.0)
         return Symbol(bundles=(Bundle({4: c * share.astype(x.dtype)}, rows, places),))
@@ -290,8 +299,8 @@ class Biharmonic(Part):
         c = scale * evaluate("coefficient", self.coefficient, x, t, (0,))
         same = (terms.j == terms.k).astype(x.dtype)
         sums = c * (1.0 - same) / 12.0
-        ones = jnp.ones((same.shape[0], 1), x.dtype)
-        rows = jnp.concatenate([terms.rows, ones * _FIRST, ones * (1.0 - _FIRST)])
+        first = jnp.tile(jnp.asarray(_FIRST, x.dtype), (same.shape[0], 1))
+        rows = jnp.concatenate([terms.rows, first, 1.0 - first])
         weights = [sums, sums, c * same - 2.0 * sums, -2.0 * sums]
         places = jnp.concatenate([terms.places, terms.places])
         return Symbol(bundles=(Bundle({4: jnp.concatenate(weights)}, rows, places),))

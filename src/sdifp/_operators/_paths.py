@@ -49,7 +49,7 @@ class Path(eqx.Module):
             out, first = out + value, None
             steps.append(step)
         if first is not None:
-            out = out + jax.jvp(function, (x,), (first,))[1]
+            out = out + _slope(function, x, first)
             steps.append(Step("jvp", 1, 1))
         return out, tuple(steps)
 
@@ -64,6 +64,16 @@ class Path(eqx.Module):
     ) -> tuple[Array, Step]:
         """One bundle, and the first derivative along `first`, which costs nothing
         beside it where it can be collapsed into it."""
+
+
+def _slope(function: Function, x: Array, v: Array) -> Array:
+    """The derivative along one direction."""
+    try:
+        return jax.jvp(function, (x,), (v,))[1]
+    except Exception:
+        # Taylor mode gets as far, and names what cannot be differentiated.
+        run = Interpreter(flat_jaxpr(function, x), Collapse(1, 1)).run(Jet(x, (), v))
+        return jnp.zeros((), x.dtype) if run.top is None else run.top
 
 
 def _split(bundles: tuple[Bundle, ...]) -> list[Bundle]:

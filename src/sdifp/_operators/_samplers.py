@@ -164,7 +164,10 @@ def _along(
         rows = rows[slice(*piece)]
     out = Symbol()
     for part in family:
-        out = out + part.along(x, t, rows, gaussian)
+        if part.group(x, t) is None:
+            out = out + part.exact(x, t)
+        else:
+            out = out + part.along(x, t, rows, gaussian)
     return out
 
 

@@ -32,11 +32,11 @@ _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpo
 # fmt: off
 _ELEMENTWISE = {
     "abs", "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh",
-    "cbrt", "ceil", "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh",
-    "digamma", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor",
+    "cbrt", "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh",
+    "digamma", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
     "integer_pow", "lgamma", "log", "log1p", "logistic", "max", "min", "mul", "neg",
-    "nextafter", "polygamma", "pow", "reduce_precision", "rem", "round", "rsqrt",
-    "select_n", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan",
+    "nextafter", "polygamma", "pow", "reduce_precision", "rem", "rsqrt",
+    "select_n", "sin", "sinh", "sqrt", "square", "sub", "tan",
     "tanh",
 }
 
@@ -59,6 +59,8 @@ _LINEAR: dict[str, set[int] | None] = {
     "select_n": set(range(1, 256)),
 }
 # fmt: on
+
+_CONSTANT = {"ceil", "floor", "round", "sign", "stop_gradient"}
 
 _BILINEAR = {"mul", "dot_general", "conv_general_dilated"}
 
@@ -201,7 +203,8 @@ class Interpreter:
     def step(self, eqn: Any) -> None:
         """Evaluate one equation."""
         places = self.varying(eqn)
-        if not places or not any(map(_is_floating, eqn.outvars)):
+        constant = eqn.primitive.name in _CONSTANT
+        if not places or constant or not any(map(_is_floating, eqn.outvars)):
             out = _bind(eqn, [self.primal(a) for a in eqn.invars])
         else:
             composed = self._compose(eqn, places)
@@ -223,10 +226,13 @@ class Interpreter:
             v.base if isinstance(v, Composed) else v
             for v in (values[k] for k in places)
         ]
-        shape = eqn.outvars[0].aval.shape
-        if any(b is not bases[0] for b in bases) or bases[0].primal.shape != shape:
+        base, shape = bases[0], eqn.outvars[0].aval.shape
+        if any(b is not base for b in bases) or base.primal.shape != shape:
             return None
-        return Composed(eqn, values, bases[0], _is_linear(name, places))
+        if jnp.iscomplexobj(base.primal):
+            # Not every function of complex values has a complex derivative.
+            return None
+        return Composed(eqn, values, base, _is_linear(name, places))
 
     def _rule(self, eqn: Any, places: list[int]) -> list[Any]:
         name, collapse = eqn.primitive.name, self.collapse
@@ -372,7 +378,7 @@ def _is_elementwise(eqn: Any) -> bool:
             elif name == "broadcast_in_dim":
                 if inner.invars[0].aval.shape != ():
                     return False
-            elif name not in _ELEMENTWISE and name not in _LOGIC:
+            elif name not in _ELEMENTWISE | _LOGIC | _CONSTANT:
                 return False
         return True
 

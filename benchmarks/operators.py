@@ -310,7 +310,7 @@ def main() -> None:
         "--only", metavar="LETTERS", default="abcde", help="which parts"
     )
     options = parser.parse_args()
-    quick, runs = options.quick, 3 if options.quick else 7
+    quick, runs = options.quick, 3 if options.quick else 6
     print(f"{platform.machine()}, {jax.devices()[0].device_kind}, float32")
     rows: list[dict[str, Any]] = []
 

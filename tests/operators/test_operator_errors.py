@@ -300,9 +300,12 @@ def test_primitives_without_derivative_in_first_order():
 def test_callbacks_that_no_derivative_passes_through():
     table = lambda x: called_back(jax.lax.stop_gradient(x))
     u = lambda x: table(x) * smooth(x)
-    want = -float(table(X) * smooth(X))
-    assert float(jnp.trace(jax.hessian(u)(X))) == pytest.approx(want, rel=1e-12)
-    assert float(LAPLACIAN(u)(X)) == pytest.approx(want, rel=1e-12)
+
+    @eqx.filter_jit
+    def run(x):
+        return LAPLACIAN(u)(x), jnp.trace(jax.hessian(u)(x)), -u(x)
+
+    assert np.ptp(run(X)) < 1e-12
 
 
 def test_printing_callbacks_are_no_matter(capsys):

@@ -20,7 +20,7 @@ compiled = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0}
 
 def points(d, n=3, dtype=float):
     """Away from the kinks and singularities of the functions below."""
-    return jax.random.uniform(jax.random.key(d), (n, d), dtype, 0.15, 0.95)
+    return jnp.asarray(np.random.default_rng(d).uniform(0.15, 0.95, (n, d)), dtype)
 
 
 class Plain(eqx.Module):
@@ -54,16 +54,14 @@ class Activations(eqx.Module):
     norm: eqx.nn.LayerNorm
 
     def __init__(self, d):
-        sizes = [d + 1, 6, 6, 6]
-        pairs = zip(sizes[:-1], sizes[1:], KEYS[:3], strict=True)
+        pairs = zip([d + 1, 6], [6, 6], KEYS[:2], strict=True)
         self.layers = [eqx.nn.Linear(a, b, key=k) for a, b, k in pairs]
         self.norm = eqx.nn.LayerNorm(6)
 
     def __call__(self, x, t):
-        first, second, last = self.layers
-        h = jnp.sin(2.0 * first(jnp.concatenate([x, t[None]])))
-        h = jax.nn.gelu(second(self.norm(h)))
-        return jnp.sum(jax.nn.softplus(last(h)))
+        first, second = self.layers
+        h = self.norm(jnp.sin(2.0 * first(jnp.concatenate([x, t[None]]))))
+        return jnp.sum(jax.nn.softplus(second(jax.nn.gelu(h, approximate=False))))
 
 
 NETWORKS = {"plain": Plain, "periodic": Periodic, "ansatz": Ansatz, "all": Activations}
@@ -108,7 +106,7 @@ def chosen(x):
 
 def long_chain(x):
     h = x
-    for _ in range(12):
+    for _ in range(4):
         h = 0.9 * jnp.sin(h) * x + h
     return VECTOR @ h
 
@@ -132,18 +130,15 @@ FUNCTIONS = {
     "long chain": long_chain,
     "max": lambda x: jnp.max(jnp.sin(SQUARE @ x)) ** 2 * jnp.min(x),
     "gather": lambda x: VECTOR[:4] @ jnp.sin(x)[jnp.array([3, 0, 0, 1])] * x[2],
-    "scatter": lambda x: VECTOR @ jnp.tanh(x.at[1].set(x[0] * x[2]).at[3].add(x[4])),
     "prod": lambda x: jnp.prod(jnp.cos(x)),
     "division": lambda x: (VECTOR @ x) / (1.0 + x @ x) + jnp.sum(x[0] / x),
     "norm": lambda x: jnp.linalg.norm(SQUARE @ x) * jnp.linalg.norm(x - 2.0),
     "logsumexp": lambda x: jax.nn.logsumexp(SQUARE @ x),
-    "erf": lambda x: VECTOR @ jax.nn.gelu(SQUARE @ x, approximate=False),
     "relu": lambda x: VECTOR @ jax.nn.relu(SQUARE @ x) ** 3 + jnp.sum(jax.nn.relu(x)),
     "checkpoint": jax.checkpoint(lambda x: VECTOR @ jnp.tanh(SQUARE @ jnp.sin(x))),
     "cumsum": lambda x: VECTOR @ jnp.cumsum(x**2) ** 2,
     "sort": lambda x: VECTOR @ jnp.sort(jnp.sin(3.0 * x)) ** 3 + x @ jnp.sort(x),
-    "own rule": lambda x: VECTOR @ cubic(x) + cubic(VECTOR @ x) * cubic(x[0]),
-    "jit": jax.jit(lambda x: jax.jit(jnp.sum)(x**2) * x[1]),
+    "own rule": lambda x: VECTOR @ cubic(x) * cubic(VECTOR @ x),
     "stopped": lambda x: jnp.sum(jnp.sin(x) ** 2 * jax.lax.stop_gradient(x)) * x[1],
     "outer": lambda x: jnp.sum(jnp.sin(x[:, None] * x[None, :])),
     "one entry": lambda x: jnp.sum(
@@ -152,7 +147,6 @@ FUNCTIONS = {
     "numpy": lambda x: jnp.sum(jnp.sin(x * np.arange(5.0)) + np.arange(5.0) * x**2),
     "cast": lambda x: jnp.sum(jnp.sin(HALF @ x.astype(HALF.dtype))).astype(x.dtype),
     "complex": lambda x: jnp.abs(jnp.sum(jnp.exp(1j * VECTOR * x))) ** 2,
-    "fft": lambda x: VECTOR[:3] @ jnp.abs(jnp.fft.rfft(jnp.sin(x))) ** 2,
     "linear": lambda x: VECTOR @ x,
     "constant": lambda x: jnp.sum(VECTOR),
     "literal": lambda x: jnp.asarray(2.0),
@@ -167,13 +161,17 @@ def terms(u, x, order):
             value, lower = line(s)
             return value, (*lower, value)
 
-        return jax.jacfwd(with_value, has_aux=True)
+        def slope(s):
+            _, value, lower = jax.jvp(with_value, (s,), (jnp.ones(()),), has_aux=True)
+            return value, lower
+
+        return slope
 
     def along(direction):
         line = lambda s: (u(x + s * direction), ())
         for _ in range(order):
             line = derivative(line)
-        highest, lower = line(0.0)
+        highest, lower = line(jnp.zeros(()))
         return jnp.stack([*lower[1:], highest])
 
     return jax.vmap(along, out_axes=1)(jnp.eye(x.shape[0]))
@@ -206,12 +204,14 @@ def weighted(weights):
 
 
 def test_each_order_alone():
-    @compiled
-    def run(u, xs):
-        got = [sdifp.derivative(p)(u)(xs, TS) for p in (1, 2, 3, 4)]
-        return got, all_terms(u, xs, TS)
+    u = FUNCTIONS["checkpoint"]
 
-    for got, want in zip(*run(Plain(20), points(20)), strict=True):
+    @compiled
+    def run(xs):
+        got = [sdifp.derivative(p)(u)(xs) for p in (1, 2, 3, 4)]
+        return got, all_terms(u, xs)
+
+    for got, want in zip(*run(points(5)), strict=True):
         agree(got, want.sum(1), np.abs(want).sum(1))
 
 
@@ -231,10 +231,10 @@ def check_orders(u, xs, ts=None, rtol=1e-12):
 
 
 @pytest.mark.parametrize(
-    ("name", "d"), [("plain", 1), ("periodic", 5), ("ansatz", 2), ("all", 5)]
+    ("name", "d"), [("plain", 1), ("periodic", 5), ("ansatz", 20), ("all", 2)]
 )
 def test_orders_of_networks(name, d):
-    check_orders(NETWORKS[name](d), points(d), TS)
+    check_orders(compiled(NETWORKS[name])(d), points(d), TS)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -244,7 +244,7 @@ def test_orders_of_functions(name):
 
 @pytest.mark.parametrize(
     ("name", "d", "order"),
-    [("plain", 5, 4), ("periodic", 2, 2), ("ansatz", 5, 2), ("all", 2, 2)],
+    [("plain", 5, 3), ("ansatz", 5, 2), ("all", 2, 2)],
 )
 def test_gradient_by_parameters(name, d, order):
     xs, weights = points(d), jnp.array(WEIGHTS[:order])
@@ -262,7 +262,7 @@ def test_gradient_by_parameters(name, d, order):
             for loss in (ours, oracle)
         ]
 
-    agree(*gradients(NETWORKS[name](d)), rtol=1e-11)
+    agree(*gradients(compiled(NETWORKS[name])(d)), rtol=1e-11)
 
 
 def moving(x, t):
@@ -393,7 +393,6 @@ def test_float32_stays_float32():
         [
             0.3 * sdifp.laplacian() + sdifp.third_derivatives(VECTOR),
             sdifp.mixed_derivatives(SQUARE) + sdifp.mixed_derivative(0, 1),
-            sdifp.fokker_planck(drift, diffusion),
             sdifp.fokker_planck(drift, diffusion).sample(KEY, 2),
         ]
     )
@@ -455,7 +454,6 @@ LAYERED = {
 }
 # Here single coordinates are used again after they have met.
 AGAIN = {
-    "normalised": lambda x: jnp.sum(jnp.tanh(LAYER @ (x / (x @ x)))),
     "centred": lambda x: jnp.sum(jnp.tanh(LAYER @ (x - jnp.mean(x)))),
     "gated": lambda x: jnp.sum(jnp.sin(x) * jnp.tanh(LAYER[0] @ x)),
     "skip": lambda x: jnp.sum(jnp.tanh(LAYER.T @ jnp.sin(LAYER @ x) + x)),
@@ -506,7 +504,7 @@ def test_points_that_are_used_again_after_the_first_layer(name):
 
 
 def test_gradient_by_parameters_through_the_first_layer():
-    net, xs = Ansatz(WIDE, 4), points(WIDE)
+    net, xs = compiled(Ansatz)(WIDE, 4), points(WIDE)
 
     @compiled
     def gradients(net):

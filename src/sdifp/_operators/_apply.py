@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 # Rows (points times directions) of one chunk: on a CPU enough to fill the matrix
 # products and few enough for the cache; elsewhere a guess, no accelerator was measured.
-_CPU_ROWS = 2048
+# More in high dimension, for each chunk adds up the gradient of the whole first layer.
+_CPU_ROWS, _MOST_CPU_ROWS = 2048, 8192
 _OTHER_ROWS = 2**17
 
 
@@ -266,8 +267,10 @@ class Applied(eqx.Module):
         if self.chunk is not None:
             return self.chunk
         steps = self._steps(batch)
-        rows = max((s.directions * max(1, s.order - 1) for s in steps), default=1)
-        limit = _CPU_ROWS if jax.default_backend() == "cpu" else _OTHER_ROWS
+        rows = max((s.rows for s in steps), default=1)
+        limit = _OTHER_ROWS
+        if jax.default_backend() == "cpu":
+            limit = min(max(_CPU_ROWS, batch.x.shape[-1] // 2), _MOST_CPU_ROWS)
         return max(1, limit // (copies * rows))
 
     def _steps(self, batch: Batch) -> tuple[Step, ...]:

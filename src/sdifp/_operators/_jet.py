@@ -266,31 +266,6 @@ def multiply(
     return Jet(product(a.primal, b.primal), lower, top)
 
 
-def multiply_sparse(a: Jet, b: Jet, collapse: Collapse) -> Jet:
-    """The same for elementwise products of sparse jets with entries at one index."""
-    order, index = collapse.order, a.index
-    left: list[Rows] = [a.primal[index], *a.lower]
-    right: list[Rows] = [b.primal[index], *b.lower]
-
-    def times(x: Rows, y: Rows) -> Rows:
-        return None if x is None or y is None else x * y
-
-    lower = tuple(
-        functools.reduce(
-            add, [times(left[i], right[k - i]) for i in range(k + 1)], None
-        )
-        for k in range(1, order)
-    )
-    inner = functools.reduce(
-        add, [times(left[i], right[order - i]) for i in range(1, order)], None
-    )
-    loose = add(times(left[0], b.loose), times(right[0], a.loose))
-    if inner is not None:
-        loose = add(loose, collapse.own(inner))
-    top = add(times(a.primal, b.top), times(b.primal, a.top))
-    return Jet(a.primal * b.primal, lower, top, index, loose)
-
-
 def nested(
     function: Callable[..., tuple[Array, ...]], jets: Sequence[Jet], collapse: Collapse
 ) -> tuple[list[tuple[Rows, ...]], tuple[Array | None, ...]]:

@@ -65,21 +65,27 @@ def _first_layer(
 _NEVER = 2**40
 
 
-def layer_width(closed: core.ClosedJaxpr, x: Array) -> int:
-    """How many directions the path through the first layer has."""
+def layer_width(closed: core.ClosedJaxpr, x: Array) -> tuple[int, bool]:
+    """How many directions the path through the first layer has, and whether the slopes
+    of the layer differ from point to point."""
     widths: list[int] = []
 
-    def count(x: Array) -> Array:
+    def slopes(x: Array) -> list[Array]:
         collapse = Collapse(2, x.shape[0], jnp.ones(()))
         _, exits, _ = _first_layer(closed, identity_jet(x, None, 2), collapse, None)
         widths.extend(
             _NEVER if jnp.iscomplexobj(jet.primal) else jet.primal.size
             for jet in exits.values()
         )
-        return x
+        return [row for jet in exits.values() if (row := jet.lower[0]) is not None]
 
-    jax.eval_shape(count, x)
-    return sum(widths)
+    program = jax.make_jaxpr(slopes)(x).jaxpr
+    reached = set(program.invars)
+    for eqn in program.eqns:
+        if any(a in reached for a in eqn.invars if not isinstance(a, core.Literal)):
+            reached.update(eqn.outvars)
+    varies = any(a in reached for a in program.outvars)
+    return sum(widths), varies
 
 
 def through_layer(
@@ -102,11 +108,14 @@ def through_layer(
         ],
         1,
     )
-    if collapse.metric is not None:
-        weighted = collapse.metric @ slope
+    weights = collapse.weights
+    if collapse.metric is None and weights is not None and weights.ndim == 0:
+        metric = weights * (slope.T @ slope)
+    elif collapse.metric is None:
+        metric = slope.T @ collapse.own(slope)
     else:
-        weighted = collapse.own(slope)
-    rest = Interpreter(closed, Collapse(2, width, None, slope.T @ weighted), token)
+        metric = slope.T @ (collapse.metric @ slope)
+    rest = Interpreter(closed, Collapse(2, width, None, metric), token)
     rest.values.update(stage.values)
     start = 0
     for (var, old), size in zip(exits.items(), sizes, strict=True):

@@ -27,6 +27,8 @@ class Step(eqx.Module):
     path: str = eqx.field(static=True)
     order: int = eqx.field(static=True)
     directions: int = eqx.field(static=True)
+    rows: int = eqx.field(static=True)
+    "of the matrices for one point, about"
     fallbacks: tuple[str, ...] = eqx.field(static=True, default=())
 
 
@@ -50,7 +52,7 @@ class Path(eqx.Module):
             steps.append(step)
         if first is not None:
             out = out + _slope(function, x, first)
-            steps.append(Step("jvp", 1, 1))
+            steps.append(Step("jvp", 1, 1, 1))
         return out, tuple(steps)
 
     @abc.abstractmethod
@@ -117,9 +119,9 @@ class ByDirections(Path):
             row = end.lower[p - 1] if p < order else None
             if row is not None:
                 out = out + math.factorial(p) * jnp.sum(weights * row)
-        path = "collapsed Taylor mode"
+        path, count = "collapsed Taylor mode", collapse.directions
         fallbacks = tuple(sorted(interpreter.fallbacks))
-        return out, Step(path, order, collapse.directions, fallbacks)
+        return out, Step(path, order, count, count * max(1, order - 1), fallbacks)
 
 
 def _start(x: Array, bundle: Bundle, first: Array | None) -> tuple[Jet, Collapse]:
@@ -162,12 +164,11 @@ class ThroughLayer(Path):
         jet, collapse = _start(x, bundle, first)
         closed = flat_jaxpr(function, x)
         top, fallbacks = through_layer(closed, jet, collapse, token)
-        step = Step(
-            "through the first layer",
-            2,
-            layer_width(closed, x),
-            tuple(sorted(fallbacks)),
-        )
+        width, varies = layer_width(closed, x)
+        # Slopes of the layer at each point take memory too, in rows of a usual width.
+        rows = width + (x.shape[0] * width // 256 if varies else 0)
+        names = tuple(sorted(fallbacks))
+        step = Step("through the first layer", 2, width, rows, names)
         return 2.0 * top, step
 
 
@@ -191,7 +192,7 @@ class Automatic(Path):
         path: Path = ByDirections()
         # The metric doubles the cost of a direction.
         if _is_second_order(bundle) and x.shape[0] > 2:
-            width = layer_width(flat_jaxpr(function, x), x)
+            width, _ = layer_width(flat_jaxpr(function, x), x)
             if 2 * width <= x.shape[0]:
                 path = ThroughLayer()
         return path.bundle(function, x, bundle, first, token)
@@ -222,7 +223,8 @@ class Nested(Path):
         if bundle.metric is not None:
             pair = lambda v, w: along(along(function, v), w)(x)
             out = out + jnp.sum(jax.vmap(pair)(rows, bundle.metric @ rows))
-        return out, Step("nested jvp", max(bundle.weights, default=2), len(rows))
+        order = max(bundle.weights, default=2)
+        return out, Step("nested jvp", order, len(rows), order * len(rows))
 
 
 class VmappedJet(Path):
@@ -251,4 +253,4 @@ class VmappedJet(Path):
             out = out + jnp.sum(weights * series[p - 1])
         if first is not None:
             out = out + jax.jvp(function, (x,), (first,))[1]
-        return out, Step("vmapped jet", order, len(rows))
+        return out, Step("vmapped jet", order, len(rows), order * len(rows))

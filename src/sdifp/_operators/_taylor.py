@@ -6,6 +6,7 @@ and what elementwise functions make of them) are kept as these entries. A primit
 without a rule is differentiated by nested `jax.jvp`. Knows jets, not operators.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,6 @@ from ._jet import (
     constant,
     densify,
     multiply,
-    multiply_sparse,
     nested,
 )
 
@@ -321,23 +321,13 @@ class Interpreter:
         """A rule that keeps sparse coefficients sparse, or sums over their entries;
         None if this equation has none."""
         name = eqn.primitive.name
-        if name == "reduce_sum":
+        if name == "reduce_sum" and eqn.params["axes"] == (0,):
             return _sparse_sum(jets[0])
         if name == "concatenate":
             return _sparse_concatenate(jets, places)
         if name == "dot_general" and len(places) == 1:
             return _sparse_product(eqn, jets, places[0], self.token)
-        if len(places) != 2 or name not in ("add", "add_any", "sub", "mul"):
-            return None
-        a, b = jets
-        if a.index is None or a.index is not b.index:
-            return None
-        if name == "mul":
-            return multiply_sparse(a, b, self.collapse)
-        plus = lambda x, y: add(x, y if y is None or name != "sub" else -y)
-        lower = tuple(map(plus, a.lower, b.lower))
-        primal = a.primal - b.primal if name == "sub" else a.primal + b.primal
-        return Jet(primal, lower, plus(a.top, b.top), a.index, plus(a.loose, b.loose))
+        return None
 
 
 def _is_linear(name: str, places: list[int]) -> bool:
@@ -517,18 +507,22 @@ def _sparse_product(
         whole = lambda v: _function(eqn, [at], jets)[0](v)[0]
     else:
         whole = lambda v: product(v[None], weight)[0]
-    # Only the rows of the matrix that the entries meet.
-    gathered = jnp.moveaxis(
-        jnp.take(weight, jnp.asarray(jet.index), axis=axis), (axis, axis + 1), (0, 1)
-    )
+    # Only the rows of the matrix that the entries meet, first by place in the row.
+    index = jnp.asarray(jet.index)
+    shape = index.shape
+    gathered = jnp.moveaxis(jnp.take(weight, index.T.ravel(), axis=axis), axis, 0)
+    blocks = gathered.reshape(*shape[::-1], *gathered.shape[1:])
 
     def rows(entries: Array | None) -> Array | None:
-        return (
-            None if entries is None else jnp.einsum("re,re...->r...", entries, gathered)
-        )
+        if entries is None:
+            return None
+        # Written out: a contraction over two or three entries is slow as a product.
+        ones = [1] * (gathered.ndim - 1)
+        terms = [entries[:, e].reshape(-1, *ones) * blocks[e] for e in range(shape[1])]
+        return functools.reduce(jnp.add, terms)
 
     top = None if jet.top is None else whole(jet.top)
     loose = jet.loose
     if loose is not None:
-        loose = jnp.einsum("re,re...->...", loose, gathered)
+        loose = jnp.tensordot(loose.T.ravel(), gathered, 1)
     return Jet(whole(jet.primal), tuple(map(rows, jet.lower)), add(top, loose))

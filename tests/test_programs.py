@@ -41,6 +41,16 @@ def test_wrapping_example_runs_and_certifies():
     assert "frozen: " in done.stdout
 
 
+def test_audit_example_measures_and_draws(tmp_path):
+    done = run(
+        "examples/audit_estimators.py",
+        *("--out", tmp_path, "--draws", "8", "--dimension", "8"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "independent(4, 4)" in done.stdout
+    assert matplotlib.image.imread(tmp_path / "audit.png").std() > 0.05
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -56,7 +66,7 @@ def test_demo_says_what_is_wrong_without_a_traceback(arguments, message):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["projection", "quadrature", "field"])
+@pytest.mark.parametrize("name", ["projection", "quadrature", "field", "operators"])
 def test_benchmark_writes_its_rows(name, tmp_path):
     file = tmp_path / "rows.json"
     done = run(f"benchmarks/{name}.py", "--quick", "--json", file)

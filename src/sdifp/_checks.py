@@ -1,5 +1,7 @@
 """Checks of arrays that users hand in. Depends on nothing else in the package."""
 
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,3 +64,15 @@ def check_weights(weights: Array | np.ndarray, size: int) -> np.ndarray:
             f"weights must sum to 1, got {total:.9g}; pass weights / weights.sum()"
         )
     return weights
+
+
+def check_count(name: str, count: object, least: int = 1) -> int:
+    """A whole number of at least `least`; NumPy's integers too, booleans not."""
+    try:
+        value = operator.index(count)  # type: ignore[arg-type]
+    except TypeError:
+        value = least - 1
+    if isinstance(count, bool) or value < least:
+        what = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise ValueError(f"{name} must be {what}, got {count!r}")
+    return value

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sdifp
-from sdifp import Coordinates, Gaussian, Rademacher, ThroughLayer, VmappedJet
+from sdifp import Coordinates, Gaussian, Nested, Rademacher, ThroughLayer, VmappedJet
 
 pytestmark = pytest.mark.usefixtures("as_user")
 
@@ -36,7 +36,13 @@ def test_order_zero_points_to_reaction():
 
 @pytest.mark.parametrize("axis", [-1, [0, -2], [], 1.5, "0"])
 def test_axes_that_are_none(axis):
-    fails(ValueError, "axis must be a coordinate, 0 or more", sdifp.derivative, 2, axis)
+    fails(
+        ValueError,
+        "axis must (be an integer of at least 0|name a coordinate)",
+        sdifp.derivative,
+        2,
+        axis,
+    )
 
 
 def test_axes_that_are_repeated_or_out_of_range():
@@ -48,8 +54,12 @@ def test_axes_that_are_repeated_or_out_of_range():
 
 
 def test_pairs_of_axes():
-    fails(ValueError, "j must be a coordinate", sdifp.mixed_derivative, -1, 0)
-    fails(ValueError, "k must be a coordinate", sdifp.mixed_derivative, 0, 1.0)
+    fails(
+        ValueError, "j must be an integer of at least 0", sdifp.mixed_derivative, -1, 0
+    )
+    fails(
+        ValueError, "k must be an integer of at least 0", sdifp.mixed_derivative, 0, 1.0
+    )
     message = "axes must be below the dimension of the point, 4, got 1 and 7"
     fails(ValueError, message, sdifp.mixed_derivative(1, 7)(smooth), X)
 
@@ -193,7 +203,9 @@ def test_functions_with_other_values():
     fails(ValueError, message, at(jnp.sin))
     fails(ValueError, r"got shape \(1,\)", at(lambda x: x[:1]))
     fails(
-        ValueError, "u must return one number .*, got tuple", at(lambda x: (x[0], 1.0))
+        ValueError,
+        "u must return one JAX number .*, got tuple",
+        at(lambda x: (x[0], 1.0)),
     )
     message = "u must return a floating-point number, got"
     fails(TypeError, message + " bool", at(lambda x: x[0] > 0.0))
@@ -317,3 +329,28 @@ def test_printing_callbacks_are_no_matter(capsys):
     assert float(got) == pytest.approx(-float(smooth(X)), rel=1e-12)
     jax.effects_barrier()
     assert "first: 0.1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "make"),
+    [
+        (TypeError, "path must be a Path", lambda: LAPLACIAN(smooth, path=Nested)),
+        (TypeError, "path must be a Path", lambda: LAPLACIAN(smooth, path="nested")),
+        (TypeError, "directions must be", lambda: LAPLACIAN.sample(KEY, 1, "gauss")),
+        (ValueError, "chunk must be a pos", lambda: LAPLACIAN(smooth, chunk=True)),
+        (ValueError, "order must be 1, 2", lambda: sdifp.derivative(True)),
+        (ValueError, "by a finite number", lambda: LAPLACIAN * float("nan")),
+        (ValueError, "by a finite number", lambda: LAPLACIAN / np.float64(0.0)),
+        (TypeError, "x must hold real num", lambda: LAPLACIAN(smooth)(X * 1j)),
+        (ValueError, "one JAX number", lambda: LAPLACIAN(lambda x: 1.0)(X)),
+    ],
+)
+def test_other_wrong_arguments(as_user, error, message, make):
+    fails(error, message, make)
+
+
+def test_integers_of_numpy_and_sums_of_lists():
+    total = sum([LAPLACIAN, sdifp.derivative(np.int64(2), np.int64(1))])
+    assert LAPLACIAN.sample(KEY, np.int64(1)).drawn[0].n == 1
+    u = lambda x: jnp.sum(x**2)
+    assert float(total(u)(X)) == pytest.approx(2.0 * X.size + 2.0)

@@ -367,6 +367,12 @@ def test_layouts_of_points_and_times():
         agree(got, want)
 
 
+@pytest.mark.parametrize("name", ["constant", "literal"])
+def test_constants_at_many_points(name):
+    got = compiled(sdifp.laplacian()(FUNCTIONS[name]))(points(5))
+    assert np.array_equal(got, np.zeros(3))
+
+
 def test_integers_are_points_and_times():
     u = lambda x, t: t * jnp.sum(x**3)
     got = compiled(lambda: sdifp.laplacian()(u)(np.array([1, 2]), 3))()

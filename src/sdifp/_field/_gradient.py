@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._checks import check_count
 from .._projection import Moments, merge_moments, moments_of_part
 from .._projection._moments import moments_about
 from .._quadrature import QuadratureRule
@@ -53,7 +54,7 @@ class Exact(GradientMode):
     chunk: int = eqx.field(static=True, default=_CHUNK)
 
     def __check_init__(self) -> None:
-        _check_count("chunk", self.chunk)
+        check_count("chunk", self.chunk)
 
     def moments(
         self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
@@ -82,8 +83,8 @@ class Subsampled(GradientMode):
     key: Array | None = None
 
     def __check_init__(self) -> None:
-        _check_count("k", self.k)
-        _check_count("chunk", self.chunk)
+        check_count("k", self.k)
+        check_count("chunk", self.chunk)
 
     def redraw(self, key: Array) -> "Subsampled":
         return Subsampled(self.k, self.stratified, self.chunk, key)
@@ -125,7 +126,7 @@ class Detached(GradientMode):
     chunk: int = eqx.field(static=True, default=_CHUNK)
 
     def __check_init__(self) -> None:
-        _check_count("chunk", self.chunk)
+        check_count("chunk", self.chunk)
 
     def moments(
         self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
@@ -148,7 +149,7 @@ class MiniBatch(GradientMode):
     key: Array | None = None
 
     def __check_init__(self) -> None:
-        _check_count("k", self.k)
+        check_count("k", self.k)
 
     def redraw(self, key: Array) -> "MiniBatch":
         return MiniBatch(self.k, key)
@@ -198,8 +199,3 @@ def choose_nodes(
     lengths = np.diff(edges)
     steps = jax.random.randint(key, (k,), 0, lengths)
     return jnp.asarray(edges[:-1]) + steps, jnp.asarray(lengths, float)
-
-
-def _check_count(name: str, count: int) -> None:
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"{name} must be a positive integer, got {count!r}")

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import check_count
 from .._field import ConservedField, FieldAt
 from ._jet import add
 from ._parts import call
@@ -46,6 +48,8 @@ def batch_of(
     """Points and times as the user gives them, and the shape of the values. Raises if
     they do not fit each other or u."""
     x = jnp.asarray(x)
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise TypeError(f"x must hold real numbers, got {x.dtype}")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         x = x.astype(float)
     if x.ndim not in (1, 2, 3) or 0 in x.shape:
@@ -69,7 +73,9 @@ def batch_of(
     if t is None:
         batch = Batch(x.reshape(1, -1, d), None)
     else:
-        t = jnp.asarray(t, jnp.result_type(float, t))
+        # Numbers take the precision of the points, arrays keep their own.
+        own = jnp.result_type(t) if isinstance(t, jax.Array | np.ndarray) else x.dtype
+        t = jnp.asarray(t, own if jnp.issubdtype(own, jnp.floating) else x.dtype)
         if t.ndim == 0:
             batch = Batch(x.reshape(1, -1, d), t[None])
         elif x.ndim > 1 and t.shape == shape[:1]:
@@ -98,10 +104,13 @@ def _check_scalar(u: Any, batch: Batch) -> None:
         ) from error
     shape = getattr(out, "shape", None)
     if shape != ():
-        got = type(out).__name__ if shape is None else f"shape {shape}"
+        if shape is None:
+            raise ValueError(
+                f"u must return one JAX number for one point, got {type(out).__name__}"
+            )
         raise ValueError(
-            f"u must return one number for one point, got {got}; apply the operator to "
-            f"one component, lambda x, t: u(x, t)[k]"
+            f"u must return one number for one point, got shape {shape}; apply the "
+            f"operator to one component, lambda x, t: u(x, t)[k]"
         )
     if not jnp.issubdtype(out.dtype, jnp.floating):
         raise TypeError(f"u must return a floating-point number, got {out.dtype}")
@@ -188,9 +197,12 @@ class Applied(eqx.Module):
     chunk: int | None = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        chunk = self.chunk
-        if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
-            raise ValueError(f"chunk must be a positive integer, got {chunk!r}")
+        if self.chunk is not None:
+            check_count("chunk", self.chunk)
+        if not isinstance(self.path, Path):
+            raise TypeError(
+                f"path must be a Path such as ByDirections(), got {self.path!r}"
+            )
         if not callable(self.u):
             raise TypeError(f"u must be a function of (x, t), got {self.u!r}")
 
@@ -267,7 +279,7 @@ class Applied(eqx.Module):
         if self.chunk is not None:
             return self.chunk
         steps = self._steps(batch)
-        rows = max((s.rows for s in steps), default=1)
+        rows = max([1, *(s.rows for s in steps)])
         limit = _OTHER_ROWS
         if jax.default_backend() == "cpu":
             limit = min(max(_CPU_ROWS, batch.x.shape[-1] // 2), _MOST_CPU_ROWS)

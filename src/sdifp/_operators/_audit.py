@@ -14,6 +14,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import check_count
 from .._field import ConservedField, Exact
 from ._apply import batch_of
 from ._estimators import Disjoint, Estimator, Full, Independent, Shared, Symmetric, stde
@@ -162,8 +163,7 @@ def audit(
     - `repeats`: draws of each estimator.
     - `confidence`: with which all intervals hold together.
     """
-    if not isinstance(repeats, int) or repeats < 8:
-        raise ValueError(f"repeats must be an integer of at least 8, got {repeats!r}")
+    repeats = check_count("repeats", repeats, 8)
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
     batch, _ = batch_of(u, x, t)

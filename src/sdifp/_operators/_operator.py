@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
+from .._checks import check_count, is_concrete
 from ._parts import (
     Biharmonic,
     CoefficientLike,
@@ -129,8 +130,11 @@ class Operator(eqx.Module):
     ) -> "Operator":
         """The same from some of the n terms drawn, `piece[0]` to `piece[1] - 1`: pieces
         of one draw have no term in common."""
-        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-            raise ValueError(f"n must be a positive integer, got {n!r}")
+        n = check_count("n", n)
+        if not isinstance(directions, Sampler):
+            raise TypeError(
+                f"directions must be a Sampler such as Rademacher(), got {directions!r}"
+            )
         if self.drawn:
             raise ValueError("the operator is sampled already; sample the exact one")
         return Operator((), (Drawn(self.family, directions, key, n, piece),))
@@ -159,6 +163,10 @@ class Operator(eqx.Module):
             return NotImplemented
         return Operator(self.family + other.family, self.drawn + other.drawn)
 
+    def __radd__(self, other: Any) -> "Operator":
+        # So that sum([...]) works, which begins with zero.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
     def __mul__(self, factor: ArrayLike) -> "Operator":
         if not isinstance(factor, float | int | np.ndarray | np.generic | jax.Array):
             raise TypeError(
@@ -169,6 +177,10 @@ class Operator(eqx.Module):
         if number.ndim:
             raise ValueError(
                 f"an operator can be multiplied by one number, got shape {number.shape}"
+            )
+        if is_concrete(number) and not bool(jnp.isfinite(number)):
+            raise ValueError(
+                f"an operator can be multiplied by a finite number, got {number}"
             )
         scaled = tuple(_Scaled(p, number) for p in self.family)
         drawn = tuple(
@@ -213,20 +225,20 @@ def derivative(
 
 
 def _power(order: Any, axis: Any, coefficient: Any, name: str) -> Power:
-    if not isinstance(order, int) or not 1 <= order <= 4:
+    whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
+    if not whole or not 1 <= order <= 4:
         raise ValueError(
             f"order must be 1, 2, 3 or 4, got {order!r}; for order 0 use reaction()"
         )
     axes = None
     if axis is not None:
-        axes = tuple(axis) if isinstance(axis, Sequence) else (axis,)
-        if not axes or any(not isinstance(k, int) or k < 0 for k in axes):
-            raise ValueError(
-                f"axis must be a coordinate, 0 or more, or several, got {axis!r}"
-            )
+        several = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+        axes = tuple(check_count("axis", k, 0) for k in several)
+        if not axes:
+            raise ValueError("axis must name a coordinate, or several, got none")
         if len(set(axes)) < len(axes):
             raise ValueError(f"axis must not repeat a coordinate, got {axis!r}")
-    return Power(order, check_coefficient(name, coefficient, (0, 1)), axes, name)
+    return Power(int(order), check_coefficient(name, coefficient, (0, 1)), axes, name)
 
 
 def laplacian(coefficient: CoefficientLike = 1.0) -> Operator:
@@ -262,9 +274,7 @@ def reaction(coefficient: CoefficientLike) -> Operator:
 
 def mixed_derivative(j: int, k: int, coefficient: CoefficientLike = 1.0) -> Operator:
     """`c d^2 u / dx_j dx_k`, for one pair of coordinates."""
-    for name, value in (("j", j), ("k", k)):
-        if not isinstance(value, int) or value < 0:
-            raise ValueError(f"{name} must be a coordinate, 0 or more, got {value!r}")
+    j, k = check_count("j", j, 0), check_count("k", k, 0)
     return Operator(
         (MixedPair(j, k, check_coefficient("coefficient", coefficient, (0,))),)
     )

@@ -6,7 +6,7 @@ evaluated.
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +18,7 @@ from jaxtyping import Array, ArrayLike
 from .._checks import check_finite, is_concrete
 from ._symbol import Bundle, Symbol
 
-CoefficientLike = ArrayLike | Callable[..., Array]
+CoefficientLike = ArrayLike | Sequence[Any] | Callable[..., Array]
 """A number, an array, or a function of (x, t), of x alone where there is no time."""
 
 

@@ -36,6 +36,7 @@ def main() -> None:
         "--draws", type=int, default=4096, help="draws of each estimator"
     )
     parser.add_argument("--dimension", type=int, default=20, help="of space")
+    parser.add_argument("--quick", action="store_true", help="two estimators only")
     options = parser.parse_args()
     if options.draws < 8:
         parser.error(f"--draws must be at least 8, got {options.draws}")
@@ -50,7 +51,8 @@ def main() -> None:
     d, key = options.dimension, jax.random.key(0)
     box = sdifp.Box.cube(d, periodic=True)
     net = Network(eqx.nn.MLP(d + 1, "scalar", 32, 2, jnp.tanh, key=key))
-    u = sdifp.conserve(net, sdifp.rule_for(box, 256), mass=1.0, energy=2.0)
+    rule = sdifp.rule_for(box, 256, key=key)
+    u = sdifp.conserve(net, rule, mass=1.0, energy=2.0, normalised=True)
     heat = sdifp.Residual(
         -sdifp.laplacian(),
         remainder=lambda u, x, t: sdifp.time_derivative(u)(x, t),
@@ -58,7 +60,17 @@ def main() -> None:
     )
     times = jnp.array([0.1, 0.4, 0.6, 0.9])
     points = box.sample(key, 4 * 16).reshape(4, 16, d)
-    result = sdifp.audit(heat, u, points, times, key=key, n=4, repeats=options.draws)
+    two = {"independent(4, 4)": sdifp.Independent(4), "shared(4)": sdifp.Shared(4)}
+    result = sdifp.audit(
+        heat,
+        u,
+        points,
+        times,
+        key=key,
+        n=4,
+        estimators=two if options.quick else None,
+        repeats=options.draws,
+    )
     print(result)
     print(f"Look at {result.draw(out / 'audit.png')}")
 

@@ -44,7 +44,7 @@ def test_wrapping_example_runs_and_certifies():
 def test_audit_example_measures_and_draws(tmp_path):
     done = run(
         "examples/audit_estimators.py",
-        *("--out", tmp_path, "--draws", "8", "--dimension", "8"),
+        *("--out", tmp_path, "--draws", "8", "--dimension", "8", "--quick"),
     )
     assert done.returncode == 0, done.stderr
     assert "independent(4, 4)" in done.stdout

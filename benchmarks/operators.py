@@ -347,7 +347,7 @@ def main() -> None:
     if "d" in options.only:
         show(
             memory(
-                [100] if quick else [100, 1000, 10_000],
+                [100] if quick else [200, 1000, 10_000],
                 [16] if quick else [16, 32, 64, 128],
             )
         )

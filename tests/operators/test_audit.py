@@ -74,5 +74,7 @@ def test_bad_input(as_user):
     ):
         with pytest.raises(ValueError, match=message):
             sdifp.audit(RESIDUAL, Net(), X, key=KEY, **options)
+    with pytest.raises(TypeError, match="estimators must be a dictionary"):
+        sdifp.audit(RESIDUAL, Net(), X, key=KEY, estimators={})
     with pytest.raises(ValueError, match="u has no parameters"):
         sdifp.audit(RESIDUAL, lambda x: jnp.sum(x**4), X, key=KEY)

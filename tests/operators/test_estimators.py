@@ -259,7 +259,7 @@ def test_time_derivative():
     ("make", "message"),
     [
         (lambda r, u: sdifp.Independent(7)(r, u, X, T, key=KEY), "at most the 6 terms"),
-        (lambda r, u: sdifp.Shared(0)(r, u, X, T, key=KEY), "positive integer, got 0"),
+        (lambda r, u: sdifp.Shared(0), "n must be a positive integer, got 0"),
         (lambda r, u: sdifp.Disjoint(4)(r, u, X, T, key=KEY), "6 terms .* got 8"),
         (lambda r, u: sdifp.Full()(r, u, X, key=KEY), "cannot be evaluated as u.x."),
         (lambda r, u: sdifp.Full()(r, u, X, T[:1], key=KEY), "t must be one time"),
@@ -285,3 +285,42 @@ def test_bad_input(as_user, make, message):
 def test_operator_of_a_residual_is_checked(as_user):
     with pytest.raises(TypeError, match="operator must be an Operator"):
         sdifp.Residual(lambda u: u)
+
+
+def test_points_are_constants_and_many_chunks_mix_precisions():
+    slope = once(
+        jax.grad(lambda x: sdifp.Full()(residual(OPERATOR), Net(), x, T, key=KEY).loss)
+    )
+    assert jnp.array_equal(slope(X), jnp.zeros_like(X))
+    u = lambda x: jnp.sum(jnp.sin(x)) * jnp.asarray(1.5, jnp.float64)
+    r = sdifp.Residual(sdifp.laplacian(), None, lambda x: u(x))
+    loss = sdifp.Full(chunk=2)(r, u, X[0].astype(jnp.float32), key=KEY).loss
+    whole = sdifp.Full()(r, u, X[0].astype(jnp.float32), key=KEY).loss
+    assert loss == pytest.approx(float(whole), rel=1e-6)
+
+
+def test_a_field_at_one_time_has_no_time():
+    u = field()
+    r = sdifp.Residual(OPERATOR, lambda u, x: u(x) ** 2)
+    with_time = sdifp.Residual(OPERATOR, lambda u, x, t: u(x, t) ** 2)
+    a, b = once(lambda u: (r(u.at(0.2), X[0]), with_time(u, X[0], 0.2)))(u)
+    np.testing.assert_allclose(a, b, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "make"),
+    [
+        (ValueError, "j must be a positive", lambda: sdifp.Disjoint(3, -1)),
+        (ValueError, "i must be a positive", lambda: sdifp.Independent(True)),
+        (ValueError, "n must be a positive", lambda: sdifp.Symmetric(1.5)),
+        (TypeError, "remainder must be a f", lambda: sdifp.Residual(OPERATOR, 3.0)),
+        (
+            TypeError,
+            "must be a Residual",
+            lambda: sdifp.Full()(OPERATOR, 0, X, key=KEY),
+        ),
+    ],
+)
+def test_wrong_arguments(as_user, error, message, make):
+    with pytest.raises(error, match=message):
+        make()

@@ -15,7 +15,7 @@ import scipy.stats
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
-from .._field import ConservedField, Exact
+from .._field import ConservedField, Detached, Exact, MiniBatch
 from ._apply import batch_of
 from ._estimators import Disjoint, Estimator, Full, Independent, Shared, Symmetric, stde
 from ._residual import Residual
@@ -132,8 +132,10 @@ class Audit(eqx.Module):
             f"(squares: biased, at joint confidence {100 * self.confidence:g} %)",
             fontsize=11,
         )
+        file = FilePath(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, dpi=150)
-        return FilePath(file)
+        return file
 
 
 def audit(
@@ -152,7 +154,9 @@ def audit(
 
     The bias is measured along one direction: that of the covariance of sampled residual
     and sampled gradient where its formula applies (one kind of terms, at most 4096 of
-    them, sampled as such), else that of the mean error over as many draws more.
+    them, sampled as such), else that of the mean error over as many draws more. Where
+    the residual is far smaller than its terms, rounding looks like bias: audit in
+    float64.
 
     **Arguments:**
 
@@ -164,6 +168,18 @@ def audit(
     - `confidence`: with which all intervals hold together.
     """
     repeats = check_count("repeats", repeats, 8)
+    if not isinstance(residual, Residual):
+        raise TypeError(f"residual must be a Residual, got {residual!r}")
+    if residual.operator.drawn:
+        raise ValueError("residual has a sampled operator; give the exact one")
+    if estimators is not None and (
+        not isinstance(estimators, Mapping)
+        or not estimators
+        or not all(isinstance(e, Estimator) for e in estimators.values())
+    ):
+        raise TypeError(
+            f"estimators must be a dictionary of Estimators, got {estimators!r}"
+        )
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
     batch, _ = batch_of(u, x, t)
@@ -173,7 +189,10 @@ def audit(
         estimators = _default(n, min(sizes, default=1), residual, u, batch)
     params, static = eqx.partition(u, eqx.is_inexact_array)
     if not jax.tree.leaves(params):
-        raise ValueError("u has no parameters: there is no gradient to audit")
+        raise ValueError(
+            "u has no parameters, so there is no gradient to audit; give a module "
+            "rather than a function that closes over one"
+        )
 
     def gradient(estimator: Estimator) -> Any:
         def loss(params: Any, key: Array) -> tuple[Array, Array | None]:
@@ -196,7 +215,8 @@ def audit(
             f"the full gradient must be finite and not zero, got norm {size}"
         )
     bias_one = None
-    if len(sizes) == 1 and sizes[0] <= _MOST_TERMS:
+    honest = not isinstance(getattr(u, "gradient", None), Detached | MiniBatch)
+    if honest and len(sizes) == 1 and sizes[0] <= _MOST_TERMS:
         bias_one = _covariance(residual, exact, x, t, sizes[0])
     runs = {name: gradient(e) for name, e in estimators.items()}
     times = _interleaved(
@@ -207,15 +227,15 @@ def audit(
         run = runs[name]
         keys = jax.random.split(jax.random.fold_in(key, number), 2 * repeats)
         factor = None if bias_one is None else _bias_factor(estimator, sizes[0])
+        length = 0.0 if bias_one is None else float(jnp.linalg.norm(bias_one))
         predicted = None
-        if bias_one is not None and factor is not None:
-            length = jnp.linalg.norm(bias_one)
-            direction = bias_one / jnp.where(length > 0.0, length, 1.0)
-            predicted = factor * float(length) / size
+        if bias_one is not None and factor is not None and length > 1e-6 * size:
+            direction = bias_one / length
+            predicted = factor * length / size
         else:
             mean = sum(run(params, k)[0] - truth for k in keys[repeats:]) / repeats
-            length = jnp.linalg.norm(mean)
-            direction = mean / jnp.where(length > 0.0, length, 1.0)
+            shift = jnp.linalg.norm(mean)
+            direction = mean / jnp.where(shift > 0.0, shift, 1.0)
         total, along, norms, squares = jnp.zeros_like(truth), [], [], []
         for k in keys[:repeats]:
             estimate, one_square = run(params, k)

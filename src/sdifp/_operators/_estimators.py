@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import check_count
 from .._field import ConservedField
 from ._apply import Applied, Batch, affine, batch_of, in_chunks, over_points, raw_of
 from ._jet import add
@@ -27,7 +28,7 @@ class Estimate(eqx.Module):
     """What an estimator returns: differentiate `loss` by the parameters."""
 
     loss: Float[Array, ""]
-    "half the mean squared residual; its gradient is the estimate"
+    "an estimate of half the mean squared residual; its gradient is the estimate"
     mean_square: Float[Array, ""] | None
     "an unbiased estimate of the mean squared residual, where there is one"
 
@@ -53,10 +54,14 @@ class Estimator(eqx.Module):
             conserved field, the nodes that its gradient is estimated from are drawn
             independently.
         """
+        if not isinstance(residual, Residual):
+            raise TypeError(f"residual must be a Residual, got {residual!r}")
         for_terms, for_nodes = jax.random.split(key)
         if isinstance(u, ConservedField):
             u = u.redraw(for_nodes, rule=False)
         batch, _ = batch_of(u, x, t)
+        # Points and times are constants of the estimate.
+        batch = jax.lax.stop_gradient(batch)
         return self.estimate(residual, u, batch, for_terms)
 
     @abc.abstractmethod
@@ -103,6 +108,11 @@ class Independent(Estimator):
     path: Path = Automatic()
     chunk: int | None = eqx.field(static=True, default=None)
 
+    def __check_init__(self) -> None:
+        check_count("i", self.i)
+        if self.j is not None:
+            check_count("j", self.j)
+
     def estimate(
         self, residual: Residual, u: Any, batch: Batch, key: Array
     ) -> Estimate:
@@ -123,6 +133,11 @@ class Disjoint(Estimator):
     directions: Sampler = Coordinates()
     path: Path = Automatic()
     chunk: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        check_count("i", self.i)
+        if self.j is not None:
+            check_count("j", self.j)
 
     def estimate(
         self, residual: Residual, u: Any, batch: Batch, key: Array
@@ -151,6 +166,9 @@ class Symmetric(Estimator):
     path: Path = Automatic()
     chunk: int | None = eqx.field(static=True, default=None)
 
+    def __check_init__(self) -> None:
+        check_count("n", self.n)
+
     def estimate(
         self, residual: Residual, u: Any, batch: Batch, key: Array
     ) -> Estimate:
@@ -177,6 +195,9 @@ class Shared(Estimator):
     directions: Sampler = Coordinates()
     path: Path = Automatic()
     chunk: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        check_count("n", self.n)
 
     def estimate(
         self, residual: Residual, u: Any, batch: Batch, key: Array
@@ -270,10 +291,9 @@ def fused_sum(
     forward and backward at once: nothing is kept of a chunk but its part of the
     gradient.
 
-    Reverse mode only. `function` may close over what is differentiated; the points are
-    constants.
+    Reverse mode only, and not by the points. `function` may close over what is
+    differentiated.
     """
-    x, t = jax.lax.stop_gradient((x, t))
     n = x.shape[0]
     (xs, ts, pieces, live), _ = in_chunks((x, t, data, jnp.arange(n)), n, chunk)
     # The rows that fill the last chunk count nothing.
@@ -286,12 +306,17 @@ def fused_sum(
     def total(values: Array, data: tuple[Array, ...], live: Array) -> Array:
         return jnp.sum(jnp.where(live, jax.vmap(combine)(values, *data), 0.0))
 
+    def one(params: Any) -> Array:
+        return total(pure(*_piece((xs, ts)), *params), _piece(pieces), live[0])
+
+    dtype = jax.eval_shape(one, list(closed_over)).dtype
+
     def value(params: Any, data: Any, chunks: Any) -> Array:
         def body(carry: Array, piece: Any) -> tuple[Array, None]:
             data, (x, t, live) = piece
             return carry + total(pure(x, t, *params), data, live), None
 
-        return _scan(body, jnp.zeros((), x.dtype), (data, chunks))[0]
+        return _scan(body, jnp.zeros((), dtype), (data, chunks))[0]
 
     def forward(params: Any, data: Any, chunks: Any) -> tuple[Array, Any]:
         def body(carry: Any, piece: Any) -> tuple[Any, Any]:
@@ -303,7 +328,7 @@ def fused_sum(
             (by_params,) = pull(slope)
             return jax.tree.map(jnp.add, carry, (out, by_params)), by_data
 
-        start = (jnp.zeros((), x.dtype), jax.tree.map(jnp.zeros_like, params))
+        start = (jnp.zeros((), dtype), jax.tree.map(jnp.zeros_like, params))
         (out, by_params), by_data = _scan(body, start, (data, chunks))
         return out, (by_params, by_data)
 
@@ -316,9 +341,13 @@ def fused_sum(
     return run(list(closed_over), pieces, (xs, ts, live))
 
 
+def _piece(pieces: Any) -> Any:
+    return jax.tree.map(lambda a: a[0], pieces)
+
+
 def _scan(body: Callable[..., Any], start: Any, pieces: Any) -> tuple[Any, Any]:
     """`lax.scan`, without the loop where there is one piece."""
     if jax.tree.leaves(pieces)[0].shape[0] > 1:
         return jax.lax.scan(body, start, pieces)
-    out, extra = body(start, jax.tree.map(lambda a: a[0], pieces))
+    out, extra = body(start, _piece(pieces))
     return out, jax.tree.map(lambda a: a[None], extra)

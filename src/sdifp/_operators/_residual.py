@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._field import FieldAt
 from ._apply import Batch, batch_of
 from ._operator import Operator
 from ._parts import call
@@ -32,7 +33,7 @@ class Residual(eqx.Module):
     **Arguments:**
 
     - `operator`: A, the linear operator, which estimators may sample.
-    - `remainder`: N, a function of (u, x, t), or of (u, x) where there is no time, that
+    - `remainder`: N, a function of (u, x, t), or of (u, x) where u has no time, that
         returns one number and is evaluated exactly: nonlinear terms, time derivatives.
     - `source`: R, a function of (x, t), or of x, evaluated exactly.
 
@@ -56,6 +57,10 @@ class Residual(eqx.Module):
                 f"operator must be an Operator, such as laplacian(), got "
                 f"{self.operator!r}"
             )
+        for name in ("remainder", "source"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise TypeError(f"{name} must be a function, got {value!r}")
 
     def __call__(
         self, u: Any, x: ArrayLike, t: ArrayLike | None = None, **options: Any
@@ -73,10 +78,12 @@ class Residual(eqx.Module):
         if remainder is None and source is None:
             return None
 
+        no_time = batch.t is None or isinstance(u, FieldAt)
+
         def at(x: Array, t: Array | None) -> Array:
             out = jnp.zeros((), x.dtype)
             if remainder is not None:
-                value = remainder(u, x) if t is None else remainder(u, x, t)
+                value = remainder(u, x) if no_time else remainder(u, x, t)
                 out = out + _one_number("remainder", value)
             if source is not None:
                 out = out - _one_number("source", call(source, x, t))

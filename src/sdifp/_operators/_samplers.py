@@ -118,7 +118,7 @@ class OneTerm(Sampler):
 
 class Rademacher(Sampler):
     """`n` random vectors of signs: for operators of order one and two, with far less
-    noise than coordinates in high dimension. First-order terms are exact."""
+    noise than coordinates where the terms differ much. First-order terms are exact."""
 
     def symbol(
         self,

@@ -168,14 +168,14 @@ def over_points(
     n = x.shape[0]
     if n <= chunk:
         return mapped(x, t)
-    padded, count = in_chunks((x, t), n, chunk)
-    out = jax.lax.map(lambda piece: jax.checkpoint(mapped)(*piece), padded)
-    return out.reshape(-1, *out.shape[2:])[:count]
+    pieces = in_chunks((x, t), n, chunk)
+    out = jax.lax.map(lambda piece: jax.checkpoint(mapped)(*piece), pieces)
+    return out.reshape(-1, *out.shape[2:])[:n]
 
 
-def in_chunks(tree: Any, n: int, chunk: int) -> tuple[Any, int]:
+def in_chunks(tree: Any, n: int, chunk: int) -> Any:
     """Arrays of n rows as equal chunks of at most `chunk`, the first row repeated at
-    the end where they do not divide; and n."""
+    the end where they do not divide."""
     pieces = -(-n // chunk)
     size = -(-n // pieces)
 
@@ -185,7 +185,7 @@ def in_chunks(tree: Any, n: int, chunk: int) -> tuple[Any, int]:
             a = jnp.concatenate([a, jnp.broadcast_to(a[:1], (missing, *a.shape[1:]))])
         return a.reshape(pieces, size, *a.shape[1:])
 
-    return jax.tree.map(split, tree), n
+    return jax.tree.map(split, tree)
 
 
 class Applied(eqx.Module):

@@ -295,9 +295,9 @@ def fused_sum(
     differentiated.
     """
     n = x.shape[0]
-    (xs, ts, pieces, live), _ = in_chunks((x, t, data, jnp.arange(n)), n, chunk)
+    xs, ts, pieces = in_chunks((x, t, data), n, chunk)
     # The rows that fill the last chunk count nothing.
-    live = jnp.arange(live.size).reshape(live.shape) < n
+    live = (jnp.arange(xs.shape[0] * xs.shape[1]) < n).reshape(xs.shape[:2])
     mapped = jax.vmap(lambda x, t: function(x, t, x), (0, None if t is None else 0))
     pure, closed_over = jax.closure_convert(
         mapped, xs[0], None if ts is None else ts[0]

@@ -101,8 +101,8 @@ class Part(eqx.Module):
         """All terms."""
 
     def sampled(self, x: Array, t: Array | None, terms: Any, scale: float) -> Symbol:
-        """The terms that were drawn, times `scale`."""
-        raise NotImplementedError
+        """The terms that were drawn, times `scale`; all of a family never sampled."""
+        return self.exact(x, t)
 
     def along(self, x: Array, t: Array | None, rows: Array, gaussian: bool) -> Symbol:
         """An unbiased estimate from directions with mean zero and covariance one."""
@@ -172,12 +172,7 @@ class Power(Part):
             )
         c = self._coefficient(x, t)
         if self.axes is not None:
-            c = jnp.broadcast_to(c, x.shape)
-            c = (
-                jnp.zeros_like(x)
-                .at[jnp.asarray(self.axes)]
-                .set(c[jnp.asarray(self.axes)])
-            )
+            c = c * jnp.zeros_like(x).at[jnp.asarray(self.axes)].set(1.0)
         if c.ndim == 0:
             return Symbol(bundles=(Bundle({2: c / len(rows)}, rows),))
         return _bilinear(rows, c[None] * rows)

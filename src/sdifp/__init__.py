@@ -3,6 +3,7 @@
 The public names, and nothing else.
 """
 
+from . import problems as problems
 from ._domain import Box as Box
 from ._field import Certificate as Certificate
 from ._field import CertificateRow as CertificateRow
@@ -16,6 +17,15 @@ from ._field import GradientMode as GradientMode
 from ._field import MiniBatch as MiniBatch
 from ._field import Subsampled as Subsampled
 from ._field import conserve as conserve
+from ._methods import SDIFP as SDIFP
+from ._methods import AugmentedLagrangian as AugmentedLagrangian
+from ._methods import GridProjection as GridProjection
+from ._methods import Method as Method
+from ._methods import Plain as Plain
+from ._methods import PostHoc as PostHoc
+from ._methods import Soft as Soft
+from ._networks import Architecture as Architecture
+from ._networks import Network as Network
 from ._operators import Applied as Applied
 from ._operators import Audit as Audit
 from ._operators import AuditRow as AuditRow
@@ -51,6 +61,15 @@ from ._operators import reaction as reaction
 from ._operators import stde as stde
 from ._operators import third_derivatives as third_derivatives
 from ._operators import time_derivative as time_derivative
+from ._optimisers import LBFGS as LBFGS
+from ._optimisers import Adam as Adam
+from ._optimisers import Constant as Constant
+from ._optimisers import Cosine as Cosine
+from ._optimisers import Decay as Decay
+from ._optimisers import LevenbergMarquardt as LevenbergMarquardt
+from ._optimisers import Linear as Linear
+from ._optimisers import Optax as Optax
+from ._optimisers import Optimiser as Optimiser
 from ._projection import AbsoluteFloor as AbsoluteFloor
 from ._projection import Correction as Correction
 from ._projection import Moments as Moments
@@ -83,5 +102,15 @@ from ._quadrature import rule_for as rule_for
 from ._quadrature import sobol as sobol
 from ._quadrature import tensor as tensor
 from ._quadrature import trapezoid as trapezoid
+from ._training import Metrics as Metrics
+from ._training import Trained as Trained
+from ._training import Training as Training
+from ._training import TrainingDiverged as TrainingDiverged
+from ._training import train as train
+from .problems import GridPoints as GridPoints
+from .problems import Points as Points
+from .problems import Problem as Problem
+from .problems import RandomPoints as RandomPoints
+from .problems import Recipe as Recipe
 
 __version__ = "0.1.0"

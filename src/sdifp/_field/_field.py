@@ -67,19 +67,23 @@ class FieldAt(eqx.Module):
         in training. A small multiple of this (0.01) in the loss pins them softly; V is
         the variance of the corrected field on the rule.
         """
+        return jnp.sum(self.gauge_rows() ** 2)
+
+    def gauge_rows(self) -> Float[Array, " n"]:
+        """The numbers whose squares `gauge` adds up, for least-squares optimisers."""
         scale, raw = jnp.atleast_1d(self.scale), jnp.atleast_1d(self.moments.mean)
         spread = jnp.atleast_1d(self.moments.spread)
-        out = jnp.zeros(())
+        rows = []
         for k, mean in enumerate(self.means):
             # A component without targets has scale 1 and adds nothing.
             factor = jnp.abs(scale[k])
             live = factor > 0.0
-            out += jnp.where(live, jnp.log(jnp.where(live, factor, 1.0)), 0.0) ** 2
+            rows.append(jnp.where(live, jnp.log(jnp.where(live, factor, 1.0)), 0.0))
             if mean is not None:
                 variance = jax.lax.stop_gradient(factor**2 * spread[k])
-                safe = jnp.where(variance > 0.0, variance, 1.0)
-                out += jnp.where(variance > 0.0, (raw[k] - mean) ** 2 / safe, 0.0)
-        return out
+                safe = jnp.sqrt(jnp.where(variance > 0.0, variance, 1.0))
+                rows.append(jnp.where(variance > 0.0, (raw[k] - mean) / safe, 0.0))
+        return jnp.stack(rows)
 
 
 class ConservedField(eqx.Module):

@@ -1,0 +1,9 @@
+"""Ways to train a network on a problem with prescribed integrals, one a file."""
+
+from ._augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
+from ._grid_projection import GridProjection as GridProjection
+from ._method import Method as Method
+from ._plain import Plain as Plain
+from ._post_hoc import PostHoc as PostHoc
+from ._sdifp import SDIFP as SDIFP
+from ._soft import Soft as Soft

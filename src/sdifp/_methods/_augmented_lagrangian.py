@@ -1,0 +1,62 @@
+"""Multipliers that learn what penalty each integral needs."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._quadrature import QuadratureRule
+from ..problems import Problem, Recipe
+from ._method import Method, integral_errors
+
+
+class AugmentedLagrangian(Method):
+    """The loss has `m h + penalty / 2 h^2` for each relative error h of an integral;
+    the multipliers m, one for each of the times of a batch, grow by `rate * h` in
+    every step.
+
+    **Arguments:**
+
+    - `penalty`: of the squares.
+    - `rate`: of the multipliers.
+    """
+
+    penalty: float = eqx.field(static=True, default=1.0)
+    rate: float = eqx.field(static=True, default=1e-2)
+
+    def __check_init__(self) -> None:
+        for name in ("penalty", "rate"):
+            value = getattr(self, name)
+            if not 0.0 < value < float("inf"):
+                raise ValueError(f"{name} must be positive and finite, got {value!r}")
+
+    def field(
+        self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
+    ) -> Any:
+        return net
+
+    def multipliers(self, problem: Problem) -> Float[Array, " n"]:
+        return jnp.zeros(sum(k is not None for k in (problem.mass, problem.energy)))
+
+    def rows(
+        self,
+        problem: Problem,
+        field: Any,
+        rule: QuadratureRule,
+        t: Float[Array, ""],
+        multipliers: Float[Array, " n"],
+    ) -> Float[Array, " m"]:
+        # The square completed: it differs by m^2 / (2 penalty), a constant of the step.
+        errors = integral_errors(problem, field, rule, t)
+        return jnp.sqrt(self.penalty) * (errors + multipliers / self.penalty)
+
+    def update(
+        self,
+        problem: Problem,
+        field: Any,
+        rule: QuadratureRule,
+        t: Float[Array, ""],
+        multipliers: Float[Array, " n"],
+    ) -> Float[Array, " n"]:
+        return multipliers + self.rate * integral_errors(problem, field, rule, t)

@@ -1,0 +1,124 @@
+"""What a method is: the field that is trained, the field that comes out of it, and what
+it adds to the loss."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._field import ConservedField, GradientMode, conserve
+from .._operators import Estimator
+from .._quadrature import QuadratureRule
+from ..problems import Problem, Recipe
+
+
+class Method(eqx.Module):
+    """A way to train a network on a problem with prescribed integrals."""
+
+    @property
+    def needs_targets(self) -> bool:
+        """Whether the problem must prescribe an integral."""
+        return True
+
+    def check(self, problem: Problem) -> None:
+        """Raise `ValueError` if the problem does not allow this method."""
+        if self.needs_targets and problem.mass is None and problem.energy is None:
+            raise ValueError(
+                f"{type(self).__name__} needs mass or energy, and {problem.name} "
+                f"prescribes neither; Plain() does without"
+            )
+
+    def rule(self, problem: Problem, nodes: int, key: Array) -> QuadratureRule:
+        """The rule of the training, and of the integrals afterwards."""
+        return problem.rule(nodes, key)
+
+    def estimator(self, recipe: Recipe) -> Estimator:
+        """How the residual is estimated."""
+        return recipe.estimator
+
+    @abc.abstractmethod
+    def field(
+        self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
+    ) -> Any:
+        """The function of x and t that is trained."""
+
+    def redraw(self, field: Any, key: Array) -> Any:
+        """The same with fresh randomness for one step."""
+        del key
+        return field
+
+    def finish(self, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
+        """The function of x and t that comes out of the training."""
+        del problem, rule
+        return net
+
+    def multipliers(self, problem: Problem) -> Float[Array, " n"]:
+        """Numbers that the method keeps for each time of a batch."""
+        del problem
+        return jnp.zeros(0)
+
+    def rows(
+        self,
+        problem: Problem,
+        field: Any,
+        rule: QuadratureRule,
+        t: Float[Array, ""],
+        multipliers: Float[Array, " n"],
+    ) -> Float[Array, " m"]:
+        """What the method adds to the loss at one time: half the squares of these."""
+        del problem, field, rule, t, multipliers
+        return jnp.zeros(0)
+
+    def update(
+        self,
+        problem: Problem,
+        field: Any,
+        rule: QuadratureRule,
+        t: Float[Array, ""],
+        multipliers: Float[Array, " n"],
+    ) -> Float[Array, " n"]:
+        """The multipliers after a step."""
+        del problem, field, rule, t
+        return multipliers
+
+
+def conserved(
+    problem: Problem, net: Any, rule: QuadratureRule, gradient: GradientMode
+) -> ConservedField:
+    """The network with the integrals of the problem."""
+    return conserve(
+        net,
+        rule,
+        problem.mass,
+        problem.energy,
+        profile=problem.profile if problem.mass is not None else None,
+        gradient=gradient,
+        normalised=problem.normalised,
+    )
+
+
+def integral_errors(
+    problem: Problem, field: Any, rule: QuadratureRule, t: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """The errors of the prescribed integrals at one time, mass before energy, relative
+    to the size of the field."""
+
+    def powers(x: Array) -> Array:
+        value = field(x, t)
+        return jnp.stack([value, value**2])
+
+    mean, square = rule.mean(powers)
+    wanted_mean, wanted_square = (problem.target(k, t) for k in ("mass", "energy"))
+    errors = []
+    if wanted_mean is not None:
+        unit = jnp.abs(wanted_mean)
+        if wanted_square is not None:
+            # A mass of zero has no relative error: the field's size stands in.
+            unit = jnp.maximum(unit, jnp.sqrt(jnp.abs(wanted_square)))
+        errors.append((mean - wanted_mean) / jnp.where(unit > 0.0, unit, 1.0))
+    if wanted_square is not None:
+        unit = jnp.where(wanted_square > 0.0, wanted_square, 1.0)
+        errors.append((square - wanted_square) / unit)
+    return jnp.stack(errors)

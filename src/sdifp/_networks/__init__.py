@@ -1,0 +1,9 @@
+"""Networks of embedded coordinates and time, and the initial data that they keep.
+
+Small on purpose: any function of one point and one time will do. Depends on boxes."""
+
+from ._ansatz import Ansatz as Ansatz
+from ._ansatz import InTurn as InTurn
+from ._ansatz import Series as Series
+from ._network import Architecture as Architecture
+from ._network import Network as Network

@@ -1,0 +1,179 @@
+"""Optimisers that need the gradient of the loss, from Optax."""
+
+import abc
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import optax
+from jaxtyping import Array
+
+from .._checks import check_count
+from ._optimiser import Objective, Optimiser
+
+
+@dataclasses.dataclass(frozen=True)
+class Decay(abc.ABC):
+    """How the rate falls over a run."""
+
+    @abc.abstractmethod
+    def schedule(self, rate: float, steps: int) -> optax.Schedule:
+        """The rate at each step, beginning with `rate`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Decay):
+    """The same rate always."""
+
+    def schedule(self, rate: float, steps: int) -> optax.Schedule:
+        """The rate at each step."""
+        return optax.constant_schedule(rate)
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear(Decay):
+    """Linear to zero, as in the paper."""
+
+    def schedule(self, rate: float, steps: int) -> optax.Schedule:
+        """The rate at each step."""
+        return optax.linear_schedule(rate, 0.0, steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cosine(Decay):
+    """Half a cosine to zero.
+
+    **Arguments:**
+
+    - `warmup`: the part of the run in which the rate first grows from zero.
+    """
+
+    warmup: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.warmup < 1.0:
+            raise ValueError(
+                f"warmup must be a part of the run, at least 0 and below 1, got "
+                f"{self.warmup}"
+            )
+
+    def schedule(self, rate: float, steps: int) -> optax.Schedule:
+        """The rate at each step."""
+        if self.warmup == 0.0:
+            return optax.cosine_decay_schedule(rate, steps)
+        first = max(1, round(self.warmup * steps))
+        return optax.warmup_cosine_decay_schedule(0.0, rate, first, max(steps, 2))
+
+
+class _Gradient(Optimiser):
+    """Follows the gradient by a transformation of Optax."""
+
+    @abc.abstractmethod
+    def transformation(self, steps: int) -> optax.GradientTransformation:
+        """What makes a step of a gradient."""
+
+    def start(self, net: Any, steps: int) -> Any:
+        return self.transformation(steps).init(_parameters(net))
+
+    def step(
+        self, net: Any, state: Any, objective: Objective, steps: int
+    ) -> tuple[Any, Any, Array]:
+        loss, gradient = eqx.filter_value_and_grad(objective.loss)(net)
+        updates, state = self.transformation(steps).update(
+            gradient, state, _parameters(net)
+        )
+        return eqx.apply_updates(net, updates), state, loss
+
+
+class Adam(_Gradient):
+    """Adam.
+
+    **Arguments:**
+
+    - `rate`: the learning rate at the beginning.
+    - `decay`: how it falls: `Linear()`, `Cosine(warmup)`, `Constant()`.
+    - `clip`: the largest norm of the gradient; longer ones are cut to it.
+    """
+
+    rate: float = eqx.field(static=True, default=1e-3)
+    decay: Decay = eqx.field(static=True, default=Linear())
+    clip: float | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        _check_positive("rate", self.rate)
+        if self.clip is not None:
+            _check_positive("clip", self.clip)
+
+    def transformation(self, steps: int) -> optax.GradientTransformation:
+        adam = optax.adam(self.decay.schedule(self.rate, steps))
+        if self.clip is None:
+            return adam
+        return optax.chain(optax.clip_by_global_norm(self.clip), adam)
+
+
+class Optax(_Gradient):
+    """Any transformation of Optax, with its own schedule.
+
+    Examples:
+        >>> import optax, sdifp
+        >>> optimiser = sdifp.Optax(optax.chain(optax.clip(1.0), optax.lion(1e-4)))
+    """
+
+    given: optax.GradientTransformation = eqx.field(static=True)
+
+    def transformation(self, steps: int) -> optax.GradientTransformation:
+        return self.given
+
+
+class LBFGS(Optimiser):
+    """L-BFGS with a line search, on batches that stay the same for a while.
+
+    **Arguments:**
+
+    - `memory`: how many past steps the curvature is estimated from.
+    - `refresh`: how many steps share one batch of points. The memory is kept when the
+        batch changes.
+    - `trials`: the most evaluations of one line search.
+    """
+
+    memory: int = eqx.field(static=True, default=20)
+    shared: int = eqx.field(static=True, default=100)
+    trials: int = eqx.field(static=True, default=20)
+
+    def __init__(self, memory: int = 20, refresh: int = 100, trials: int = 20):
+        self.memory = check_count("memory", memory)
+        self.shared = check_count("refresh", refresh)
+        self.trials = check_count("trials", trials)
+
+    @property
+    def refresh(self) -> int:
+        return self.shared
+
+    def _transformation(self) -> optax.GradientTransformationExtraArgs:
+        search = optax.scale_by_zoom_linesearch(max_linesearch_steps=self.trials)
+        return optax.lbfgs(memory_size=self.memory, linesearch=search)
+
+    def start(self, net: Any, steps: int) -> Any:
+        return self._transformation().init(_parameters(net))
+
+    def step(
+        self, net: Any, state: Any, objective: Objective, steps: int
+    ) -> tuple[Any, Any, Array]:
+        params, static = eqx.partition(net, eqx.is_inexact_array)
+        loss_of = lambda params: objective.loss(eqx.combine(params, static))
+        # Not the value that the line search left behind: the batch may be another.
+        loss, gradient = jax.value_and_grad(loss_of)(params)
+        updates, state = self._transformation().update(
+            gradient, state, params, value=loss, grad=gradient, value_fn=loss_of
+        )
+        return eqx.apply_updates(net, updates), state, loss
+
+
+def _parameters(net: Any) -> Any:
+    return eqx.filter(net, eqx.is_inexact_array)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0.0 < value < float("inf"):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")

@@ -1,0 +1,95 @@
+"""Levenberg-Marquardt on fresh batches, for networks of some thousand parameters."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy as jsp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from ._optimiser import Objective, Optimiser
+
+# Parts of a step that are tried, all on the batch that the step was made from: a step
+# judged on another batch is refused for the noise between the two.
+_PARTS = (1.0, 0.5, 0.25, 0.125)
+
+
+class LevenbergMarquardt(Optimiser):
+    """Levenberg-Marquardt: with rows R and derivatives J, the step is
+    `-(J^T J + damping I)^-1 J^T R`, by a Cholesky factor of the smaller of `J J^T` and
+    `J^T J`.
+
+    Costs the square of the number of rows times the number of parameters, and needs
+    float64 to be worth it. The best of 1, 1/2, 1/4 and 1/8 of the step is taken if it
+    lowers the loss; the damping falls by `fall` after a full step, doubles after a
+    part of one, and grows by `rise` after none.
+
+    **Arguments:**
+
+    - `damping`: at the beginning.
+    - `least`, `most`: bounds of the damping.
+    """
+
+    damping: float = eqx.field(static=True, default=1e-2)
+    least: float = eqx.field(static=True, default=1e-14)
+    most: float = eqx.field(static=True, default=1e4)
+    fall: float = eqx.field(static=True, default=4.0)
+    rise: float = eqx.field(static=True, default=4.0)
+
+    def __check_init__(self) -> None:
+        if not 0.0 < self.least <= self.damping <= self.most < float("inf"):
+            raise ValueError(
+                f"damping must be positive and between least and most, got damping = "
+                f"{self.damping}, least = {self.least}, most = {self.most}"
+            )
+        for name in ("fall", "rise"):
+            if not getattr(self, name) > 1.0:
+                raise ValueError(f"{name} must be above 1, got {getattr(self, name)}")
+
+    @property
+    def uses_rows(self) -> bool:
+        return True
+
+    def start(self, net: Any, steps: int) -> Float[Array, ""]:
+        return jnp.asarray(self.damping)
+
+    def step(
+        self, net: Any, state: Float[Array, ""], objective: Objective, steps: int
+    ) -> tuple[Any, Float[Array, ""], Float[Array, ""]]:
+        params, static = eqx.partition(net, eqx.is_inexact_array)
+        flat, unravel = ravel_pytree(params)
+        with_flat = lambda flat: eqx.combine(unravel(flat), static)
+        rows, jacobian = objective.linearise(net)
+        direction = damped_step(rows, jacobian, state)
+        loss = 0.5 * jnp.sum(rows**2)
+        parts = jnp.asarray(_PARTS, flat.dtype)
+
+        def trial(part: Array) -> Array:
+            found = objective.rows(with_flat(flat + part * direction))
+            return 0.5 * jnp.sum(found**2)
+
+        trials = jax.lax.map(trial, parts)
+        # A step that is not finite is no step.
+        trials = jnp.where(jnp.isfinite(trials), trials, jnp.inf)
+        best = jnp.argmin(trials)
+        better = trials[best] < loss
+        moved = jnp.where(better, flat + parts[best] * direction, flat)
+        factor = jnp.where(
+            better, jnp.where(best == 0, 1.0 / self.fall, 2.0), self.rise
+        )
+        damping = jnp.clip(state * factor, self.least, self.most)
+        return with_flat(moved), damping, loss
+
+
+def damped_step(
+    rows: Float[Array, " n"], jacobian: Float[Array, "n p"], damping: Float[Array, ""]
+) -> Float[Array, " p"]:
+    """`-(J^T J + damping I)^-1 J^T R`, through `J J^T` where that is smaller."""
+    n, p = jacobian.shape
+    if n <= p:
+        gram = jacobian @ jacobian.T + damping * jnp.eye(n, dtype=jacobian.dtype)
+        return -jacobian.T @ jsp.linalg.cho_solve(jsp.linalg.cho_factor(gram), rows)
+    gram = jacobian.T @ jacobian + damping * jnp.eye(p, dtype=jacobian.dtype)
+    return -jsp.linalg.cho_solve(jsp.linalg.cho_factor(gram), jacobian.T @ rows)

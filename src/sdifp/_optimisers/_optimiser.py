@@ -1,0 +1,49 @@
+"""What an optimiser is given, and what it does."""
+
+import abc
+from typing import Any, Protocol
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+
+class Objective(Protocol):
+    """What is minimised in one step: a loss, which is half the sum of the squares of
+    its rows."""
+
+    def loss(self, net: Any) -> Float[Array, ""]:
+        """The loss, or an estimate of it with an estimate of its gradient."""
+        ...
+
+    def rows(self, net: Any) -> Float[Array, " n"]:
+        """The rows: the loss is `sum(rows**2) / 2`."""
+        ...
+
+    def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
+        """The rows and their derivatives by the parameters, in the order of
+        `jax.flatten_util.ravel_pytree`."""
+        ...
+
+
+class Optimiser(eqx.Module):
+    """Changes the parameters of a network so that an objective falls."""
+
+    @property
+    def refresh(self) -> int:
+        """How many steps share one batch of points."""
+        return 1
+
+    @property
+    def uses_rows(self) -> bool:
+        """Whether rows are asked for, not only a loss."""
+        return False
+
+    @abc.abstractmethod
+    def start(self, net: Any, steps: int) -> Any:
+        """The state before the first of `steps` steps."""
+
+    @abc.abstractmethod
+    def step(
+        self, net: Any, state: Any, objective: Objective, steps: int
+    ) -> tuple[Any, Any, Float[Array, ""]]:
+        """The network and the state after one step, and the loss before it."""

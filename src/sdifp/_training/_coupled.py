@@ -1,0 +1,118 @@
+"""Derivatives of the residuals of a corrected field, point by point.
+
+The correction couples all points, but only through a few numbers at each time: scale
+and offset, and their derivatives by t. With those frozen as c, every residual depends
+on the parameters through its own point alone, and
+
+    J = dr/dtheta (c frozen) + dr/dc dc/dtheta.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._field import ConservedField
+
+Row = Callable[[Any, Array, Array], Array]
+"""A function of (u, x, t) that returns one number."""
+
+
+class Coefficients(eqx.Module):
+    """Scale and offset of a correction as polynomials about one time: all that the
+    derivatives by t up to some order see of them."""
+
+    live: Float[Array, "terms 2"]
+    "scale and offset: value, first derivative, ..."
+    level: Float[Array, " terms"]
+    pivot: Float[Array, ""]
+
+
+class FrozenCorrection(eqx.Module):
+    """A corrected field near one time, with given coefficients."""
+
+    net: Callable[..., Array]
+    coefficients: Coefficients
+    time: Float[Array, ""]
+    profile: Callable[[Array], Array] | None = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
+        """The value at one point; right to the order of the coefficients in t."""
+        c, since = self.coefficients, t - self.time
+        scale, offset, level, power = 0.0, 0.0, 0.0, 1.0
+        for k in range(c.level.size):
+            power = power * since / k if k else jnp.ones_like(since)
+            scale = scale + power * c.live[k, 0]
+            offset = offset + power * c.live[k, 1]
+            level = level + power * c.level[k]
+        phi = 1.0 if self.profile is None else self.profile(x)
+        raw = self.net(x, t)
+        return level * phi + scale * ((raw - c.pivot * phi) - offset * phi)
+
+
+def coefficients_at(u: ConservedField, t: Float[Array, ""], order: int) -> Coefficients:
+    """The coefficients of a field at one time, with `order` derivatives."""
+
+    def value(t: Array) -> Array:
+        found = u.at(t).correction
+        return jnp.stack([found.scale, found.offset, found.level])
+
+    terms, function = [], value
+    for _ in range(order + 1):
+        terms.append(function(t))
+        function = _derivative(function)
+    stacked = jnp.stack(terms)
+    pivot = jax.lax.stop_gradient(u.at(t).correction.pivot)
+    level = jax.lax.stop_gradient(stacked[:, 2])
+    return Coefficients(stacked[:, :2], level, pivot)
+
+
+def _derivative(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda t: jax.jvp(function, (t,), (jnp.ones_like(t),))[1]
+
+
+def rows_and_derivatives(
+    row: Row,
+    field: Callable[[Array], Any],
+    flat: Float[Array, " p"],
+    x: Float[Array, "n_t n_x d"],
+    t: Float[Array, " n_t"],
+    order: int,
+) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
+    """The rows at all points and their derivatives by the parameters.
+
+    **Arguments:**
+
+    - `row`: of one point and time.
+    - `field`: the field with given parameters.
+    - `order`: of the highest derivative by t in `row`.
+    """
+    if not isinstance(field(flat), ConservedField):
+        one = jax.value_and_grad(lambda flat, x, t: row(field(flat), x, t))
+        over_x = jax.vmap(one, (None, 0, None))
+        rows, slopes = jax.vmap(over_x, (None, 0, 0))(flat, x, t)
+        return rows.reshape(-1), slopes.reshape(-1, flat.size)
+
+    def at_point(
+        flat: Array, live: Array, rest: Coefficients, x: Array, t: Array
+    ) -> Array:
+        u = field(flat)
+        given = eqx.tree_at(lambda c: c.live, rest, live)
+        return row(FrozenCorrection(u.net, given, t, u.profile), x, t)
+
+    def at_time(x: Array, t: Array) -> tuple[Array, Array]:
+        c = coefficients_at(field(flat), t, order)
+        of_c = jax.jacrev(lambda flat: coefficients_at(field(flat), t, order).live)(
+            flat
+        )
+        one = jax.value_and_grad(at_point, (0, 1))
+        over_x = jax.vmap(one, (None, None, None, 0, None))
+        rows, (own, through) = over_x(flat, c.live, c, x, t)
+        n = rows.size
+        return rows, own + through.reshape(n, -1) @ of_c.reshape(-1, flat.size)
+
+    rows, slopes = jax.vmap(at_time)(x, t)
+    return rows.reshape(-1), slopes.reshape(-1, flat.size)

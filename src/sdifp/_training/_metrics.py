@@ -1,0 +1,103 @@
+"""What is known of a field while it is trained."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .._field import ConservedField
+from .._methods._method import integral_errors
+from .._quadrature import QuadratureRule
+from ..problems import Problem
+
+# Nodes of the independent rule, in 1, 2, 3 and more dimensions. In one to three they
+# are not those of the rule in training, whose numbers of nodes are round.
+_NODES = (509, 83**2, 29**3, 2**12)
+TIMES = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Metrics:
+    """Measured while training goes on. Errors are the worst over nine times of the
+    window, on a rule that the training does not see."""
+
+    step: int
+    "steps done, in all windows"
+    steps: int
+    "steps in all"
+    seconds: float
+    "time spent in steps, without compilation and without measuring"
+    loss: float
+    "the mean over the steps since the last report"
+    mass_error: float | None
+    "relative; None where the problem has no such target"
+    energy_error: float | None
+    l2_error: float | None
+    "relative error against the reference; None without one"
+    scale: tuple[float, float] | None
+    "the least and the largest scale; None for methods that correct nothing"
+    window: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"step {self.step}/{self.steps}", f"loss {self.loss:.2e}"]
+        for name, value in (
+            ("L2", self.l2_error),
+            ("mass", self.mass_error),
+            ("energy", self.energy_error),
+        ):
+            if value is not None:
+                parts.append(f"{name} {value:.1e}")
+        if self.scale is not None:
+            parts.append(f"scale {self.scale[0]:.3g} to {self.scale[1]:.3g}")
+        return ", ".join([*parts, f"{self.seconds:.0f} s"])
+
+
+class Measured(eqx.Module):
+    """The same as arrays."""
+
+    errors: Array
+    "of the prescribed integrals, the worst over the times"
+    l2_error: Array | None
+    scale: tuple[Array, Array] | None
+
+
+def independent_rule(problem: Problem, key: Array) -> QuadratureRule:
+    """The rule that fields are measured on."""
+    return problem.rule(_NODES[min(problem.box.dimension, 4) - 1], key)
+
+
+@eqx.filter_jit
+def measure(
+    problem: Problem, field: Any, rule: QuadratureRule, times: Array
+) -> Measured:
+    """The errors of a field at some times."""
+    corrected = isinstance(field, ConservedField)
+
+    def at(t: Array) -> tuple[Array, Array, Array, Array]:
+        now = field.at(t) if corrected else None
+        value = (lambda x, _: now(x)) if now is not None else field
+        errors = (
+            integral_errors(problem, value, rule, t)
+            if problem.mass is not None or problem.energy is not None
+            else jnp.zeros(0)
+        )
+
+        def squares(x: Array) -> Array:
+            if problem.reference is None:
+                return jnp.zeros(2)
+            exact = problem.reference(x, t)
+            return jnp.stack([(value(x, t) - exact) ** 2, exact**2])
+
+        off, size = rule.mean(squares)
+        return errors, off, size, jnp.ones(()) if now is None else now.scale
+
+    errors, off, size, scales = jax.lax.map(at, times)
+    l2 = None
+    if problem.reference is not None:
+        l2 = jnp.sqrt(jnp.sum(off) / jnp.sum(size))
+    worst = jnp.max(jnp.abs(errors), axis=0) if errors.size else errors[0]
+    scale = (jnp.min(scales), jnp.max(scales)) if corrected else None
+    return Measured(worst, l2, scale)

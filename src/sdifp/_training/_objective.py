@@ -1,0 +1,148 @@
+"""What one step minimises: residuals, initial data, and what the method adds."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from .._field import ConservedField
+from .._methods import Method
+from .._networks import Ansatz
+from .._operators import time_derivative
+from .._quadrature import QuadratureRule
+from ..problems import Problem, Recipe
+from ._coupled import Row, rows_and_derivatives
+
+
+class Window(eqx.Module):
+    """A stretch of time: the field that is trained on it, with its initial data."""
+
+    field: Any
+    "what the method trains: an `Ansatz`, or a conserved field of one"
+    final: Any
+    "what comes out of it, likewise"
+    rule: QuadratureRule
+    initial: Any
+    velocity: Any
+    start: Float[Array, ""]
+
+
+def with_net(field: Any, net: Any) -> Any:
+    """The field with another network in it."""
+    if isinstance(field, ConservedField):
+        return eqx.tree_at(lambda u: u.net, field, with_net(field.net, net))
+    assert isinstance(field, Ansatz)
+    return Ansatz(
+        net, field.initial, field.velocity, field.start, field.length, field.profile
+    )
+
+
+class StepObjective(eqx.Module):
+    """The objective of one step: a batch of points, and fresh randomness."""
+
+    window: Window
+    x: Float[Array, "n_t n_x d"]
+    t: Float[Array, " n_t"]
+    multipliers: Float[Array, "n_t n"]
+    key: Array
+    problem: Problem = eqx.field(static=True)
+    method: Method
+    recipe: Recipe = eqx.field(static=True)
+
+    def field(self, net: Any) -> Any:
+        """The field that is trained, with its randomness for this step."""
+        field = with_net(self.window.field, net)
+        return self.method.redraw(field, jax.random.fold_in(self.key, 0))
+
+    def loss(self, net: Any) -> Float[Array, ""]:
+        """An estimate of half the mean squared residual, and the rest of the loss."""
+        u = self.field(net)
+        key = jax.random.fold_in(self.key, 1)
+        residual, estimator = self.problem.residual, self.method.estimator(self.recipe)
+        if self.recipe.causal is None:
+            out = estimator(residual, u, self.x, self.t, key=key).loss
+        else:
+            squares = jnp.mean(residual(u, self.x, self.t) ** 2, axis=1)
+            earlier = jnp.cumsum(squares) - squares
+            weights = jax.lax.stop_gradient(jnp.exp(-self.recipe.causal * earlier))
+            out = 0.5 * jnp.mean(weights * squares)
+        for row, x, t, weight in self._initial_rows():
+            values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
+            out = out + 0.5 * weight * jnp.mean(values**2)
+        return out + 0.5 * jnp.mean(jnp.sum(self._added(u) ** 2, axis=1))
+
+    def rows(self, net: Any) -> Float[Array, " n"]:
+        """The rows: half the sum of their squares is the loss."""
+        u = self.field(net)
+        parts = [self._scaled(self.problem.residual(u, self.x, self.t).reshape(-1))]
+        for row, x, t, weight in self._initial_rows():
+            values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
+            parts.append(math.sqrt(weight) * self._scaled(values))
+        added = self._added(u)
+        return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
+
+    def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
+        """The rows and their derivatives by the parameters."""
+        params, static = eqx.partition(net, eqx.is_inexact_array)
+        flat, unravel = ravel_pytree(params)
+
+        def field(flat: Array) -> Any:
+            return self.field(eqx.combine(unravel(flat), static))
+
+        residual: Row = lambda u, x, t: self.problem.residual(u, x, t)
+        families = [(residual, self.x, self.t, 1.0), *self._initial_rows()]
+        rows, slopes = [], []
+        for row, x, t, weight in families:
+            found = rows_and_derivatives(row, field, flat, x, t, self.problem.order)
+            factor = math.sqrt(weight)
+            rows.append(factor * self._scaled(found[0]))
+            slopes.append(factor * self._scaled(found[1]))
+
+        def added(flat: Array, t: Array, multipliers: Array) -> Array:
+            return self._added_at(field(flat), t, multipliers)
+
+        over_t = lambda f: jax.vmap(f, (None, 0, 0))(flat, self.t, self.multipliers)
+        values = over_t(added)
+        if values.size:
+            root = math.sqrt(len(values))
+            rows.append(values.reshape(-1) / root)
+            slopes.append(over_t(jax.jacrev(added)).reshape(-1, flat.size) / root)
+        return jnp.concatenate(rows), jnp.concatenate(slopes)
+
+    def updated_multipliers(self, net: Any) -> Float[Array, "n_t n"]:
+        """The multipliers of the method after this step."""
+        if not self.multipliers.size:
+            return self.multipliers
+        u, rule = self.field(net), self.window.rule
+        update = lambda t, m: self.method.update(self.problem, u, rule, t, m)
+        return jax.vmap(update)(self.t, self.multipliers)
+
+    def _scaled(self, rows: Array) -> Array:
+        return rows / math.sqrt(len(rows))
+
+    def _added_at(self, u: Any, t: Array, multipliers: Array) -> Array:
+        return self.method.rows(self.problem, u, self.window.rule, t, multipliers)
+
+    def _added(self, u: Any) -> Float[Array, "n_t m"]:
+        at = lambda t, m: self._added_at(u, t, m)
+        return jax.vmap(at)(self.t, self.multipliers)
+
+    def _initial_rows(self) -> list[tuple[Row, Array, Array, float]]:
+        """Where the initial data are learnt, rows for them: (row, x, t, weight)."""
+        if self.recipe.hard_initial:
+            return []
+        window, weight = self.window, self.recipe.initial_weight
+        x, t = self.x[:1], window.start[None]
+        rows: list[tuple[Row, Array, Array, float]] = [
+            (lambda u, x, t: u(x, t) - window.initial(x), x, t, weight)
+        ]
+        if window.velocity is not None:
+            velocity: Row = lambda u, x, t: (
+                time_derivative(u)(x, t) - window.velocity(x)
+            )
+            rows.append((velocity, x, t, weight))
+        return rows

@@ -1,0 +1,72 @@
+"""u_t + c sum_k u_{x_k} = 0 on a torus."""
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array
+
+from .._checks import check_count
+from .._domain import Box
+from .._operators import Residual, time_derivative
+from .._operators import advection as advection_operator
+from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
+from ._problem import Problem
+from ._recipes import SMALL, recipe_for
+
+# The initial data in more than one dimension are exp(_SIZE / sqrt(d) sum_k cos ...):
+# the variance stays of order one in any dimension.
+_SIZE = 1.0
+
+
+def advection(
+    dimension: int = 1, *, speed: float = 1.0, duration: float = 1.0
+) -> Problem:
+    """Advection, `u_t + c sum_k du/dx_k = 0`, on the torus [0, 2]^d.
+
+    In one dimension `u0 = exp(-(x - 1)^2 / 0.25^2)`, wrapped; in more
+    `u0 = exp(sum_k cos(pi (x_k - 1)) / sqrt(d))`. The solution is `u0(x - c t)`; both
+    integrals are constant.
+
+    **Arguments:**
+
+    - `dimension`: d.
+    - `speed`: c, along every axis.
+    - `duration`: the last time.
+    """
+    d = check_count("dimension", dimension)
+    box = Box.cube(d, 0.0, 2.0, periodic=True)
+    residual = Residual(
+        advection_operator(np.full(d, speed)),
+        remainder=lambda u, x, t: time_derivative(u)(x, t),
+    )
+
+    if d == 1:
+
+        def initial(x: Array) -> Array:
+            return wrapped_gaussian(x[0], 1.0, 0.25, 2.0)
+
+        mass = float(mass_of_gaussian(0.25))
+        energy = float(energy_of_gaussian(0.25, 2.0))
+    else:
+        a = _SIZE / np.sqrt(d)
+
+        def initial(x: Array) -> Array:
+            return jnp.exp(a * jnp.sum(jnp.cos(jnp.pi * (x - 1.0))))
+
+        # E[exp(b cos)] is the Bessel function I_0(b).
+        mass, energy = (float(scipy.special.iv(0, k * a)) ** d for k in (1.0, 2.0))
+
+    recipe = SMALL if d == 1 else recipe_for(d)
+    return Problem(
+        box=box,
+        duration=duration,
+        residual=residual,
+        initial=initial,
+        mass=mass,
+        energy=energy,
+        reference=lambda x, t: initial(x - speed * t),
+        normalised=d > 1,
+        fast=recipe,
+        accurate=recipe,
+        name=f"advection-{d}d",
+    )

@@ -1,0 +1,65 @@
+"""p_t = div(theta x p) + D Laplacian(p): the density of an Ornstein-Uhlenbeck process."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._checks import check_count
+from .._domain import Box
+from .._operators import Residual, time_derivative
+from .._operators import fokker_planck as fokker_planck_operator
+from ._problem import Problem
+from ._recipes import SMALL, recipe_for
+
+_WALL = 5.0
+_START, _WIDTH = 1.0, 0.5
+
+
+def fokker_planck(
+    dimension: int = 1,
+    *,
+    pull: float = 1.0,
+    diffusion: float = 0.4,
+    duration: float = 1.0,
+) -> Problem:
+    """Fokker and Planck, `p_t = div(theta x p) + D Laplacian(p)`, on [-5, 5]^d.
+
+    The density of `dX = -theta X dt + sqrt(2 D) dW`, from a Gaussian about (1, ..., 1)
+    with standard deviation 0.5. The solution stays a Gaussian; it is below 1e-13 of its
+    peak at the walls, where the network is made to vanish. The integral is a
+    probability, 1; that of the square is not prescribed.
+
+    **Arguments:**
+
+    - `dimension`: d, up to 3: a Gaussian in a box has no mass to speak of beyond.
+    - `pull`: theta.
+    - `diffusion`: D.
+    - `duration`: the last time.
+    """
+    d = check_count("dimension", dimension)
+    if d > 3:
+        raise ValueError(f"dimension must be at most 3, got {d}")
+
+    def reference(x: Array, t: Array) -> Array:
+        centre = _START * jnp.exp(-pull * t)
+        limit = diffusion / pull
+        variance = limit + (_WIDTH**2 - limit) * jnp.exp(-2.0 * pull * t)
+        exponent = -0.5 * jnp.sum((x - centre) ** 2) / variance
+        return jnp.exp(exponent) / (2.0 * np.pi * variance) ** (0.5 * d)
+
+    recipe = SMALL if d == 1 else recipe_for(d)
+    return Problem(
+        box=Box.cube(d, -_WALL, _WALL),
+        duration=duration,
+        residual=Residual(
+            -fokker_planck_operator(lambda x, t: -pull * x, diffusion),
+            remainder=lambda u, x, t: time_derivative(u)(x, t),
+        ),
+        initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
+        mass=1.0,
+        reference=reference,
+        profile=lambda x: jnp.prod(1.0 - (x / _WALL) ** 2),
+        fast=recipe,
+        accurate=recipe,
+        name=f"fokker-planck-{d}d",
+    )

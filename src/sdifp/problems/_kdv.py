@@ -1,0 +1,144 @@
+"""u_t + 6 u u_x + u_xxx = 0 on a circle, and along the diagonal of a torus."""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.integrate
+from jaxtyping import Array, Float
+
+from .._checks import check_count
+from .._domain import Box
+from .._operators import Residual, third_derivatives
+from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
+from ._problem import Problem
+from ._recipes import SMALL, recipe_for
+
+_LOWER, _PERIOD = -9.0, 20.0
+# Points in space, pieces in time and polynomials on each, of the spectral solution.
+_GRID, _PIECES, _DEGREE = 256, 32, 24
+
+
+def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
+    """Korteweg and de Vries, `u_t + 6 u u_x + u_xxx = 0`, periodic on [-9, 11].
+
+    From `u0 = exp(-(x - 1)^2)`, wrapped. In d dimensions
+    `u_t + (6/d) u sum_k du/dx_k + (1/d) sum_k d^3u/dx_k^3 = 0` on the torus
+    [-9, 11]^d: the same equation along the diagonal, from the same data of `sum_k x_k`.
+    Both integrals are constant. The reference is a spectral solution.
+
+    **Arguments:**
+
+    - `dimension`: d.
+    - `duration`: the last time.
+    """
+    d = check_count("dimension", dimension)
+
+    def initial(x: Array) -> Array:
+        return wrapped_gaussian(jnp.sum(x), 1.0, 1.0, _PERIOD)
+
+    def remainder(u: Any, x: Array, t: Array) -> Array:
+        # Value, d/dt and the derivative along the diagonal in one pass each.
+        t = jnp.asarray(t, x.dtype)
+        value, rate = jax.jvp(lambda t: u(x, t), (t,), (jnp.ones_like(t),))
+        slope = jax.jvp(lambda x: u(x, t), (x,), (jnp.ones_like(x),))[1]
+        return rate + (6.0 / d) * value * slope
+
+    volume = _PERIOD if d > 1 else 1.0
+    recipe = SMALL if d == 1 else recipe_for(d)
+    return Problem(
+        box=Box.cube(d, _LOWER, _LOWER + _PERIOD, periodic=True),
+        duration=duration,
+        residual=Residual((1.0 / d) * third_derivatives(), remainder=remainder),
+        initial=initial,
+        mass=float(mass_of_gaussian(1.0)) / volume,
+        energy=float(energy_of_gaussian(1.0, _PERIOD)) / volume,
+        reference=_solution(float(duration)),
+        normalised=d > 1,
+        fast=recipe,
+        accurate=recipe.but(windows=10) if d == 1 else recipe,
+        name=f"kdv-{d}d",
+    )
+
+
+class Spectral(eqx.Module):
+    """A function of `sum_k x_k` and t: Fourier modes in space, each a Chebyshev series
+    in time on equal pieces of the duration."""
+
+    cosines: Float[np.ndarray, "pieces degree modes"]
+    sines: Float[np.ndarray, "pieces degree modes"]
+    duration: float = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
+        """The value at one point and time."""
+        pieces, degree, size = self.cosines.shape
+        place = pieces * jnp.asarray(t, x.dtype) / self.duration
+        piece = jnp.clip(jnp.floor(place).astype(int), 0, pieces - 1)
+        in_time = _chebyshev(2.0 * (place - piece) - 1.0, degree)
+        cosines, sines = (
+            in_time @ jnp.asarray(part, x.dtype)[piece]
+            for part in (self.cosines, self.sines)
+        )
+        angles = (jnp.sum(x) - _LOWER) * jnp.asarray(_wave_numbers(size), x.dtype)
+        return jnp.cos(angles) @ cosines + jnp.sin(angles) @ sines
+
+
+def _chebyshev(s: Array, degree: int) -> Array:
+    """T_0, T_1, ... by their recurrence: smooth at both ends, unlike cos(k acos s)."""
+
+    def step(last: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
+        return (last[1], 2.0 * s * last[1] - last[0]), last[0]
+
+    return jax.lax.scan(step, (jnp.ones_like(s), s), None, degree)[1]
+
+
+def _wave_numbers(size: int) -> np.ndarray:
+    return 2.0 * np.pi / _PERIOD * np.arange(size)
+
+
+@functools.cache
+def _solution(duration: float) -> Spectral:
+    grid = _LOWER + _PERIOD * np.arange(_GRID) / _GRID
+    return solve(np.exp(-((grid - 1.0) ** 2)), duration)
+
+
+def solve(start: Float[np.ndarray, " n"], duration: float) -> Spectral:
+    """The solution from values on equidistant points of the circle, by a high-order
+    Runge-Kutta method for the Fourier modes without their free rotation."""
+    n = start.size
+    k = _wave_numbers(n // 2 + 1)
+    # The highest third would come back as lower ones from the product.
+    kept = np.arange(k.size) < n // 3
+
+    def rate(t: float, modes: np.ndarray) -> np.ndarray:
+        rotation = np.exp(1j * k**3 * t)
+        u = np.fft.irfft(modes.view(complex) * rotation)
+        return (-3j * k * kept * np.fft.rfft(u * u) / rotation).view(float)
+
+    nodes, fit = _chebyshev_fit(_DEGREE)
+    times = (np.arange(_PIECES)[:, None] + 0.5 * (nodes + 1.0)) / _PIECES * duration
+    done = scipy.integrate.solve_ivp(
+        rate,
+        (0.0, duration),
+        np.fft.rfft(start).view(float),
+        method="DOP853",
+        t_eval=times.ravel(),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+    modes = done.y.T.copy().view(complex) * np.exp(1j * k**3 * times.reshape(-1, 1))
+    modes = modes[:, : n // 2].reshape(_PIECES, _DEGREE, -1) / n
+    modes[..., 1:] *= 2.0
+    fitted = fit @ modes
+    return Spectral(fitted.real, -fitted.imag, duration)
+
+
+def _chebyshev_fit(degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes in (-1, 1), and the matrix from values there to Chebyshev coefficients."""
+    angles = np.pi * (np.arange(degree)[::-1] + 0.5) / degree
+    fit = 2.0 * np.cos(np.arange(degree)[:, None] * angles) / degree
+    fit[0] /= 2.0
+    return np.cos(angles), fit

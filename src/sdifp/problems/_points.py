@@ -1,0 +1,95 @@
+"""Where the residual is looked at: batches of times, with points at each."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import check_count
+from .._domain import Box
+
+# A grid of four nodes an axis has 4096 nodes here.
+MOST_GRID_DIMENSIONS = 6
+
+
+class Points(eqx.Module):
+    """A batch of `n_t` times by `n_x` points at each; points that share a time share
+    its quadrature.
+
+    **Arguments:**
+
+    - `n_t`: how many times.
+    - `n_x`: how many points at each time.
+    """
+
+    n_t: int = eqx.field(static=True, default=8)
+    n_x: int = eqx.field(static=True, default=64)
+
+    def __check_init__(self) -> None:
+        check_count("n_t", self.n_t)
+        check_count("n_x", self.n_x)
+
+    @abc.abstractmethod
+    def draw(
+        self, key: Array, box: Box, start: Array | float, length: float
+    ) -> tuple[Float[Array, "n_t n_x d"], Float[Array, " n_t"]]:
+        """Points, and the times in `[start, start + length]` that they are at."""
+
+    def check(self, box: Box) -> None:
+        """Raise `ValueError` if there are no such points on a box."""
+        del box
+
+
+class RandomPoints(Points):
+    """Fresh points in every step: one time from each of `n_t` equal parts of the
+    duration, in one dimension one point from each of `n_x` equal parts of the interval,
+    in more independent ones."""
+
+    def draw(
+        self, key: Array, box: Box, start: Array | float, length: float
+    ) -> tuple[Float[Array, "n_t n_x d"], Float[Array, " n_t"]]:
+        for_times, for_points = jax.random.split(key)
+        times = _in_strata(for_times, (self.n_t,))
+        if box.dimension == 1:
+            unit = _in_strata(for_points, (self.n_t, self.n_x)).reshape(-1, 1)
+        else:
+            unit = jax.random.uniform(for_points, (self.n_t * self.n_x, box.dimension))
+        points = box.from_unit(unit).reshape(self.n_t, self.n_x, -1)
+        return points, start + length * times
+
+
+class GridPoints(Points):
+    """The same uniform grid in every step, about `n_x` points in all axes together."""
+
+    def check(self, box: Box) -> None:
+        check_grid("GridPoints", box)
+
+    def draw(
+        self, key: Array, box: Box, start: Array | float, length: float
+    ) -> tuple[Float[Array, "n_t n_x d"], Float[Array, " n_t"]]:
+        d = box.dimension
+        n = max(1, round(self.n_x ** (1.0 / d)))
+        axes = [(np.arange(n) + (0.0 if p else 0.5)) / n for p in box.periodic]
+        grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, d)
+        points = box.from_unit(jnp.asarray(grid))
+        times = (jnp.arange(self.n_t) + 0.5) / self.n_t
+        return jnp.tile(points[None], (self.n_t, 1, 1)), start + length * times
+
+
+def check_grid(what: str, box: Box) -> None:
+    """Raise `ValueError` if a box has too many axes for a uniform grid."""
+    if box.dimension > MOST_GRID_DIMENSIONS:
+        raise ValueError(
+            f"{what} needs a uniform grid, which has two nodes an axis at the least: "
+            f"not beyond {MOST_GRID_DIMENSIONS} dimensions, got {box.dimension}"
+        )
+
+
+def _in_strata(key: Array, shape: tuple[int, ...]) -> Array:
+    """Numbers in [0, 1), one from each of n equal parts along the last axis."""
+    n = shape[-1]
+    lower = jnp.broadcast_to(jnp.arange(n) / n, shape)
+    return lower + jax.random.uniform(key, shape) / n

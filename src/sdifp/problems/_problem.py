@@ -1,0 +1,112 @@
+"""Problem: an equation with its domain, data, targets and, if known, its solution."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike
+
+from .._domain import Box
+from .._operators import Residual
+from .._quadrature import QuadratureRule, rule_for
+from ._recipe import Recipe
+
+Target = float | Callable[[Array], ArrayLike]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """An initial value problem on a box.
+
+    **Arguments:**
+
+    - `box`: where it lives; periodic axes are periodic.
+    - `duration`: times go from 0 to this.
+    - `residual`: the equation, zero where it holds.
+    - `initial`: u at time 0, a function of one point that returns one number.
+    - `velocity`: du/dt at time 0, for equations of second order in time.
+    - `mass`: the integral of u over the box: a number or a function of t; None where it
+        is not known.
+    - `energy`: the integral of u^2, likewise.
+    - `reference`: the solution, a function of one point and one time, if known.
+    - `neumann`: whether the normal derivative vanishes on the walls that are not
+        periodic: one bool, or one for each axis.
+    - `profile`: where u vanishes on the walls, a function of one point that does so
+        and is positive inside. The network is multiplied by it, and so is the shift.
+    - `normalised`: mass and energy are divided by the volume of the box.
+    - `fast`, `accurate`: settings that take about a minute, and minutes.
+    - `name`: for tables and messages.
+    """
+
+    box: Box
+    duration: float
+    residual: Residual
+    initial: Callable[[Array], Array]
+    velocity: Callable[[Array], Array] | None = None
+    mass: Target | None = None
+    energy: Target | None = None
+    reference: Callable[[Array, Array], Array] | None = None
+    neumann: bool | Sequence[bool] = False
+    profile: Callable[[Array], Array] | None = None
+    normalised: bool = False
+    fast: Recipe = Recipe()
+    accurate: Recipe = Recipe()
+    name: str = "problem"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.duration < float("inf"):
+            raise ValueError(
+                f"duration must be positive and finite, got {self.duration!r}"
+            )
+        if not isinstance(self.residual, Residual):
+            raise TypeError(f"residual must be a Residual, got {self.residual!r}")
+        dtype = jnp.result_type(float)
+        x = jax.ShapeDtypeStruct((self.box.dimension,), dtype)
+        t = jax.ShapeDtypeStruct((), dtype)
+        for name, arguments in (
+            ("initial", (x,)),
+            ("velocity", (x,)),
+            ("profile", (x,)),
+            ("reference", (x, t)),
+        ):
+            function = getattr(self, name)
+            if function is None:
+                continue
+            shape = getattr(eqx.filter_eval_shape(function, *arguments), "shape", None)
+            if shape != ():
+                raise ValueError(
+                    f"{name} must return one number for one point of shape "
+                    f"({self.box.dimension},), got shape {shape}"
+                )
+
+    @property
+    def order(self) -> int:
+        """The order of the equation in time: 2 where there is an initial velocity."""
+        return 1 if self.velocity is None else 2
+
+    def rule(self, nodes: int, key: Array) -> QuadratureRule:
+        """The rule that suits the box; the key matters above three dimensions."""
+        return rule_for(self.box, nodes, neumann=self.neumann, key=key)
+
+    def target(self, name: str, t: ArrayLike) -> Array | None:
+        """`mass` or `energy` at a time, divided by the volume."""
+        given = getattr(self, name)
+        if given is None:
+            return None
+        value = jnp.asarray(given(jnp.asarray(t, float)) if callable(given) else given)
+        value = value.astype(jnp.result_type(float))
+        return value if self.normalised else value / self.box.volume
+
+    def check(self, key: Array | None = None) -> None:
+        """Raise `ValueError` if initial data, boundary data, targets and reference
+        disagree, with the size of the disagreement.
+
+        **Arguments:**
+
+        - `key`: for the random points of this check.
+        """
+        from ._check import check_problem
+
+        check_problem(self, jax.random.key(0) if key is None else key)

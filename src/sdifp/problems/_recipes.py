@@ -1,0 +1,51 @@
+"""What converges, by dimension: the recipes that problems begin with."""
+
+from .._field import Subsampled
+from .._networks import Architecture
+from .._operators import Full
+from .._optimisers import Adam, Cosine, LevenbergMarquardt
+from ._points import RandomPoints
+from ._recipe import Recipe
+
+PAPER = Recipe()
+
+# One dimension: a small network, all of it in float64, and a second-order optimiser.
+SMALL = Recipe(
+    network=Architecture(32, 3, harmonics=8),
+    optimiser=LevenbergMarquardt(),
+    steps=200,
+    points=RandomPoints(20, 48),
+    nodes=128,
+)
+
+
+def low_dimensional(dimension: int) -> Recipe:
+    """Two to six dimensions."""
+    return Recipe(
+        network=Architecture(64, 3, harmonics=2),
+        optimiser=Adam(5e-3, Cosine()),
+        steps=2000,
+        points=RandomPoints(8, 64),
+        nodes=(24**2, 16**3, 2**12)[min(dimension, 4) - 2],
+        gradient=Subsampled(64),
+    )
+
+
+def high_dimensional(dimension: int) -> Recipe:
+    """A hundred dimensions or a thousand: the nodes of the rule are redrawn in every
+    step, so that the network cannot learn its noise."""
+    return Recipe(
+        network=Architecture(64, 3, bottleneck=16),
+        optimiser=Adam(1e-2 if dimension <= 300 else 5e-3, Cosine()),
+        steps=4000,
+        points=RandomPoints(2, 64),
+        nodes=512,
+        final_nodes=2**14,
+        gradient=Subsampled(32),
+        estimator=Full(),
+    )
+
+
+def recipe_for(dimension: int) -> Recipe:
+    """The recipe for a dimension, 2 or more."""
+    return low_dimensional(dimension) if dimension <= 6 else high_dimensional(dimension)

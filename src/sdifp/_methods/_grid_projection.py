@@ -13,9 +13,9 @@ from ._method import Method, conserved
 
 
 class GridProjection(Method):
-    """The projection of PINN-proj: on a fixed uniform grid with equal weights, the whole
-    of it in the graph of the gradient; its scale and shift are applied to whatever
-    points the residual is taken at.
+    """The projection of PINN-proj: on a fixed uniform grid with equal weights, all of
+    it in the graph of the gradient; its scale and shift are applied to whatever points
+    the residual is taken at.
 
     **Arguments:**
 

@@ -82,9 +82,9 @@ class Series(eqx.Module):
             cosines, sines = jnp.asarray(modes.real), jnp.asarray(-modes.imag)
         else:
             angles = np.pi * np.arange(n)[:, None] * unit
-            modes = 2.0 * np.cos(angles) @ values / n
-            modes[0] /= 2.0
-            cosines, sines = jnp.asarray(modes[: n // 2]), None
+            even = 2.0 * np.cos(angles) @ values / n
+            even[0] /= 2.0
+            cosines, sines = jnp.asarray(even[: n // 2]), None
         return Series(cosines, sines, box)
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:

@@ -1,12 +1,13 @@
 """What an optimiser is given, and what it does."""
 
 import abc
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Float
 
 
+@runtime_checkable
 class Objective(Protocol):
     """What is minimised in one step: a loss, which is half the sum of the squares of
     its rows."""

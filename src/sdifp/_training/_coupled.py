@@ -7,6 +7,7 @@ on the parameters through its own point alone, and
     J = dr/dtheta (c frozen) + dr/dc dc/dtheta.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -42,12 +43,9 @@ class FrozenCorrection(eqx.Module):
     def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
         """The value at one point; right to the order of the coefficients in t."""
         c, since = self.coefficients, t - self.time
-        scale, offset, level, power = 0.0, 0.0, 0.0, 1.0
-        for k in range(c.level.size):
-            power = power * since / k if k else jnp.ones_like(since)
-            scale = scale + power * c.live[k, 0]
-            offset = offset + power * c.live[k, 1]
-            level = level + power * c.level[k]
+        powers = jnp.stack([since**k / math.factorial(k) for k in range(c.level.size)])
+        scale, offset = powers @ c.live
+        level = powers @ c.level
         phi = 1.0 if self.profile is None else self.profile(x)
         raw = self.net(x, t)
         return level * phi + scale * ((raw - c.pivot * phi) - offset * phi)
@@ -60,7 +58,8 @@ def coefficients_at(u: ConservedField, t: Float[Array, ""], order: int) -> Coeff
         found = u.at(t).correction
         return jnp.stack([found.scale, found.offset, found.level])
 
-    terms, function = [], value
+    function: Callable[[Array], Array] = value
+    terms = []
     for _ in range(order + 1):
         terms.append(function(t))
         function = _derivative(function)
@@ -104,10 +103,8 @@ def rows_and_derivatives(
         return row(FrozenCorrection(u.net, given, t, u.profile), x, t)
 
     def at_time(x: Array, t: Array) -> tuple[Array, Array]:
-        c = coefficients_at(field(flat), t, order)
-        of_c = jax.jacrev(lambda flat: coefficients_at(field(flat), t, order).live)(
-            flat
-        )
+        at = lambda flat: coefficients_at(field(flat), t, order)
+        c, of_c = at(flat), jax.jacrev(lambda flat: at(flat).live)(flat)
         one = jax.value_and_grad(at_point, (0, 1))
         over_x = jax.vmap(one, (None, None, None, 0, None))
         rows, (own, through) = over_x(flat, c.live, c, x, t)

@@ -108,18 +108,14 @@ class Training:
         """The stretch of time that begins with some data."""
         problem, recipe = self.problem, self.recipe
         start = jnp.asarray(number * self.length, float)
-        if (
-            recipe.windows > 1
-            and problem.box.dimension == 1
-            and problem.profile is None
-        ):
+        box = problem.box
+        smooth = box.dimension == 1 and (box.periodic[0] or np.all(problem.neumann))
+        if recipe.windows > 1 and smooth:
             # Every window then has data of one kind, and one program serves them all.
-            smooth = problem.box.periodic[0] or bool(np.all(problem.neumann))
-            if smooth:
-                initial, velocity = (
-                    None if f is None else Series.fit(f, problem.box, _SERIES)
-                    for f in (initial, velocity)
-                )
+            initial, velocity = (
+                None if f is None else Series.fit(f, box, _SERIES)
+                for f in (initial, velocity)
+            )
         # The network itself is put in at each step: any function stands in for it here.
         ansatz = Ansatz(
             lambda x, t: jnp.zeros((), x.dtype),
@@ -212,8 +208,7 @@ class Training:
     def _close_window(self) -> None:
         """Keep the field of this window, and begin the next one with its end."""
         field = with_net(self.window.final, self.state.net)
-        raw = field.net if isinstance(field, ConservedField) else field
-        self._done.append(raw)
+        self._done.append(_raw(field))
         if len(self._done) == self.recipe.windows:
             return
         end = jnp.asarray(len(self._done) * self.length, float)
@@ -228,7 +223,10 @@ class Training:
 
     def _finish(self) -> Trained:
         """The field of the whole duration, measured."""
-        windows = self._done or [_raw(with_net(self.window.final, self.state.net))]
+        windows = list(self._done)
+        if len(windows) < self.recipe.windows:
+            # Stopped in the middle: the window in training is the last one.
+            windows.append(_raw(with_net(self.window.final, self.state.net)))
         ends = tuple(k * self.length for k in range(1, len(windows)))
         net = windows[0] if len(windows) == 1 else InTurn(tuple(windows), ends)
         field = self.method.finish(self.problem, net, self._final_rule)

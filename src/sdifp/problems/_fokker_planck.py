@@ -1,4 +1,4 @@
-"""p_t = div(theta x p) + D Laplacian(p): the density of an Ornstein-Uhlenbeck process."""
+"""p_t = div(theta x p) + D Laplacian(p), of an Ornstein-Uhlenbeck process."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""u_t = Laplacian(u) + f with the solution sin(s + t), s = sum_k cos(pi x_k) / sqrt(d)."""
+"""u_t = Laplacian(u) + f, with a known solution in any dimension."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -24,7 +24,7 @@ def reaction_diffusion(
     rate: float = 0.5,
     duration: float = 1.0,
 ) -> Problem:
-    """Reaction and diffusion, `u_t = kappa Laplacian(u) + lambda u`, with Neumann walls.
+    """Reaction-diffusion, `u_t = kappa Laplacian(u) + lambda u`, with Neumann walls.
 
     In one dimension on [-1, 3], from `u0 = exp(-(x - 1)^2 / 0.5^2)`, made even across
     the walls; in more on [0, 2]^d, from `u0 = exp(sum_k cos(pi (x_k - 1)) / sqrt(d))`,

@@ -16,10 +16,10 @@ from ._recipes import SMALL, recipe_for
 def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Problem:
     """The wave equation, `u_tt = c^2 Laplacian(u)`, on the torus [-3, 5]^d.
 
-    From `u0 = d^(-1/2) sum_k g(x_k)`, `g(x) = exp(-(x - 1)^2)` wrapped, with the initial
-    velocity of waves that go one way, `u_t = -c d^(-1/2) sum_k g'(x_k)`. The solution is
-    `d^(-1/2) sum_k g(x_k - c t)`. Both integrals are constant for one-way waves; for
-    others that of u^2 is not.
+    From `u0 = d^(-1/2) sum_k g(x_k)`, `g(x) = exp(-(x - 1)^2)` wrapped, with the
+    initial velocity of waves that go one way, `u_t = -c d^(-1/2) sum_k g'(x_k)`. The
+    solution is `d^(-1/2) sum_k g(x_k - c t)`. Both integrals are constant for one-way
+    waves; for others that of u^2 is not.
 
     **Arguments:**
 

@@ -66,7 +66,9 @@ def test_demo_says_what_is_wrong_without_a_traceback(arguments, message):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["projection", "quadrature", "field", "operators"])
+@pytest.mark.parametrize(
+    "name", ["projection", "quadrature", "field", "operators", "peers"]
+)
 def test_benchmark_writes_its_rows(name, tmp_path):
     file = tmp_path / "rows.json"
     done = run(f"benchmarks/{name}.py", "--quick", "--json", file)

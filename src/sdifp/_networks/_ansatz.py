@@ -56,7 +56,9 @@ class InTurn(eqx.Module):
         """The value at one point and time."""
         ends = jnp.asarray(self.ends, t.dtype)
         turn = jnp.sum(jnp.asarray(t >= ends, jnp.int32))
-        return jax.lax.switch(turn, self.functions, x, t)
+        # A branch must be hashable, which a module with arrays is not.
+        branches = [lambda x, t, f=f: f(x, t) for f in self.functions]
+        return jax.lax.switch(turn, branches, x, t)
 
 
 class Series(eqx.Module):

@@ -13,12 +13,20 @@ from .._quadrature import QuadratureRule
 if TYPE_CHECKING:
     from ._problem import Problem
 
+# Points at which functions are compared.
+_POINTS = 256
 # Nodes of the rules that integrals are compared on, in 1, 2, 3 and more dimensions.
 _NODES = (1024, 96**2, 32**3, 2**13)
+_REPLICATES = 8
 # Times at which targets are looked at, as parts of the duration.
 _TIMES = (0.0, 0.21, 0.55, 1.0)
 # How many times their estimated error integrals may differ by: the estimate is rough.
 _SAFETY = 10.0
+# Axes whose walls are looked at: some stand for all of them in high dimension.
+_AXES = 3
+
+# The program runs once, so it is not worth the time to optimise it.
+_once = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
 
 
 def check_problem(problem: "Problem", key: Array) -> None:
@@ -26,149 +34,169 @@ def check_problem(problem: "Problem", key: Array) -> None:
     # A disagreement below this is rounding, or the accuracy of a numerical reference.
     tolerance = 1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4
     for_points, for_rules = jax.random.split(key)
-    points = problem.box.sample(for_points, 256)
-    start = _values(problem.initial, points)
-    if not np.all(np.isfinite(start)):
+    points = problem.box.sample(for_points, _POINTS)
+    rules = _rules(problem, for_rules)
+    found = jax.tree.map(np.asarray, _once(_look)(problem, points, rules))
+    initial = found["initial"]
+    if not np.all(np.isfinite(initial)):
         raise ValueError("initial must be finite on the whole box, and is not")
-    size = float(np.max(np.abs(start))) or 1.0
-    _check_walls(problem, points, size, tolerance)
-    _check_feasible(problem, tolerance)
+    size = float(np.max(np.abs(initial))) or 1.0
+    for what, one, other, unit, allowed in found["walls"]:
+        _close(what, one, other, float(unit) * size, float(allowed) * tolerance)
+    _check_feasible(found["targets"], problem.duration, tolerance)
     if problem.reference is not None:
-        reference = problem.reference
-        zero = jnp.zeros(())
-        _close(
-            "reference at time 0",
-            _values(lambda x: reference(x, zero), points),
-            "initial",
-            start,
-            size,
-            tolerance,
-        )
+        names = "reference at time 0", "initial"
+        _close(names, found["reference"], initial, size, tolerance)
         if problem.velocity is not None:
-            slope = lambda x: jax.jvp(
-                lambda t: reference(x, t), (zero,), (jnp.ones(()),)
-            )[1]
-            moving = _values(problem.velocity, points)
-            scale = float(np.max(np.abs(moving))) or 1.0
-            name = "the time derivative of reference at time 0"
-            found = _values(slope, points)
-            _close(name, found, "velocity", moving, scale, 10 * tolerance)
-    _check_integrals(problem, for_rules, tolerance)
+            velocity = found["velocity"]
+            unit = float(np.max(np.abs(velocity))) or 1.0
+            names = "the time derivative of reference at time 0", "velocity"
+            _close(names, found["rate"], velocity, unit, 10 * tolerance)
+    _check_integrals(problem, found, tolerance)
 
 
-def _values(function: Any, points: Array) -> np.ndarray:
-    return np.asarray(eqx.filter_jit(jax.vmap(function))(points), np.float64)
-
-
-def _close(
-    name: str,
-    found: np.ndarray,
-    other: str,
-    wanted: np.ndarray,
-    size: float,
-    tolerance: float,
-) -> None:
-    worst = float(np.max(np.abs(found - wanted)))
-    if not worst <= tolerance * size:
-        raise ValueError(
-            f"{name} and {other} disagree by up to {worst:.2g}, {worst / size:.1%} of "
-            f"the largest value"
+def _look(
+    problem: "Problem", points: Array, rules: list[QuadratureRule]
+) -> dict[str, Any]:
+    """Everything that is compared, in one program."""
+    initial, reference, zero = problem.initial, problem.reference, jnp.zeros(())
+    times = jnp.asarray(_TIMES, float) * problem.duration
+    out: dict[str, Any] = {
+        "initial": jax.vmap(initial)(points),
+        "walls": _walls(problem, points),
+        "targets": jnp.stack(
+            [
+                jnp.full(len(_TIMES), jnp.nan)
+                if getattr(problem, name) is None
+                else jnp.stack([problem.target(name, t) for t in times])  # type: ignore[arg-type, misc]
+                for name in ("mass", "energy")
+            ]
+        ),
+        "integrals of initial": _integrals(rules, lambda x, t: initial(x), zero[None]),
+    }
+    if problem.velocity is not None:
+        out["velocity"] = jax.vmap(problem.velocity)(points)
+    if reference is not None:
+        rate = lambda x: jax.jvp(
+            lambda t: reference(x, t), (zero,), (jnp.ones_like(zero),)
         )
+        out["reference"], out["rate"] = jax.vmap(rate)(points)
+        out["integrals of reference"] = _integrals(rules, reference, times)
+    return out
 
 
-def _check_walls(
-    problem: "Problem", points: Array, size: float, tolerance: float
-) -> None:
-    box = problem.box
-    neumann = np.broadcast_to(problem.neumann, (box.dimension,)) & ~box.periodic
-    # Some axes stand for all of them in high dimension.
-    for k in range(min(box.dimension, 3)):
-        low, high = (points.at[:, k].set(float(b[k])) for b in (box.lower, box.upper))
-        if box.periodic[k]:
-            _close(
-                f"initial is not periodic: its values on the two walls of axis {k}",
-                _values(problem.initial, low),
-                "each other",
-                _values(problem.initial, high),
-                size,
-                tolerance,
-            )
-            continue
-        for wall in (low, high):
-            if neumann[k]:
-                slope = lambda x, k=k: jax.grad(problem.initial)(x)[k]
-                scale = size / float(box.width[k])
-                name = f"the normal derivative of initial on a wall of axis {k}"
-                zero = np.zeros(len(wall))
-                found = _values(slope, wall)
-                # Data that die out before the wall are as good as even.
-                _close(name, found, "zero", zero, scale, 1e3 * tolerance)
-            elif problem.profile is not None:
-                for name, part in (
-                    ("profile", problem.profile),
-                    ("initial", problem.initial),
-                ):
-                    where = f"{name} on a wall of axis {k}"
-                    zero = np.zeros(len(wall))
-                    _close(where, _values(part, wall), "zero", zero, size, tolerance)
-
-
-def _check_feasible(problem: "Problem", tolerance: float) -> None:
-    if problem.mass is None or problem.energy is None:
-        return
-    for part in _TIMES:
-        t = part * problem.duration
-        mean, square = (
-            float(problem.target(name, t))  # type: ignore[arg-type]
-            for name in ("mass", "energy")
-        )
-        if not square >= mean**2 * (1.0 - tolerance):
-            raise ValueError(
-                f"energy and mass disagree at t = {t:g}: a field with the mean "
-                f"{mean:.6g} has a mean square of {mean**2:.6g} at the least, and "
-                f"energy asks for {square:.6g}"
-            )
-
-
-def _check_integrals(problem: "Problem", key: Array, tolerance: float) -> None:
-    """Compare the integrals of the data, and of the reference, with the targets."""
+def _rules(problem: "Problem", key: Array) -> list[QuadratureRule]:
+    """Rules that differ from each other by about their error."""
     d = problem.box.dimension
     nodes = _NODES[min(d, 4) - 1]
     if d <= 3:
-        coarse = problem.rule(nodes // 2**d, key)
-        rules = [problem.rule(nodes, key), coarse]
-    else:
-        rules = list(problem.rule(nodes, key).replicates(key, 8))
-    reference, initial = problem.reference, problem.initial
-    cases: list[tuple[str, float, Any]] = [("initial", 0.0, lambda x, t: initial(x))]
-    if reference is not None:
-        cases += [("reference", part * problem.duration, reference) for part in _TIMES]
+        return [problem.rule(nodes, key), problem.rule(nodes // 2**d, key)]
+    return list(problem.rule(nodes, key).replicates(key, _REPLICATES))
 
-    @eqx.filter_jit
-    def both(rule: QuadratureRule, function: Any, t: Array) -> Array:
-        def value(x: Array) -> Array:
-            u = function(x, t)
-            return jnp.stack([u, u * u])
 
-        return rule.mean(value)
+def _integrals(rules: list[QuadratureRule], function: Any, times: Array) -> Array:
+    """The mean and the mean square on each rule (first axis) at each time (second)."""
 
-    for what, t, function in cases:
-        time = jnp.asarray(t, float)
-        found = np.stack([np.asarray(both(rule, function, time)) for rule in rules])
-        value = found[0] if d <= 3 else found.mean(0)
-        error = np.abs(found - value).max(0)
-        units = (float(np.sqrt(abs(value[1]))) or 1.0, float(abs(value[1])) or 1.0)
-        for k, name in enumerate(("mass", "energy")):
-            wanted = problem.target(name, t)
-            if wanted is None:
-                continue
-            off = abs(value[k] - float(wanted))
-            allowed = tolerance * units[k] + _SAFETY * error[k]
-            if not off <= allowed:
-                integral = "the integral" if k == 0 else "the integral of the square"
-                at = "" if what == "initial" else f" at t = {t:g}"
-                raise ValueError(
-                    f"{integral} of {what}{at}, over the volume of the box, is "
-                    f"{value[k]:.8g}, and {name} asks for {float(wanted):.8g}: off by "
-                    f"{off:.2g}, {off / units[k]:.2%} of the field's size"
-                )
+    def at(rule: QuadratureRule, t: Array) -> Array:
+        def powers(x: Array) -> Array:
+            value = function(x, t)
+            return jnp.stack([value, value * value])
+
+        return rule.mean(powers)
+
+    over = lambda rule: jax.lax.map(lambda t: at(rule, t), times)
+    return jnp.stack([over(rule) for rule in rules])
+
+
+class _Names(tuple[str, str]):
+    """Two names, as one constant of a program."""
+
+
+jax.tree_util.register_static(_Names)
+
+
+def _walls(
+    problem: "Problem", points: Array
+) -> list[tuple[_Names, Array, Array, float, float]]:
+    """Pairs of values that must be the same: (names, one, other, unit, tolerance)."""
+    box, initial = problem.box, problem.initial
+    neumann = np.broadcast_to(problem.neumann, (box.dimension,)) & ~box.periodic
+    out = []
+    zero = jnp.zeros(_POINTS)
+    for k in range(min(box.dimension, _AXES)):
+        low, high = (points.at[:, k].set(float(b[k])) for b in (box.lower, box.upper))
+        if box.periodic[k]:
+            names = _Names(
+                (f"initial on one wall of the periodic axis {k}", "the other")
+            )
+            one, other = jax.vmap(initial)(low), jax.vmap(initial)(high)
+            out.append((names, one, other, 1.0, 1.0))
+            continue
+        for wall in (low, high):
+            if neumann[k]:
+                slope = jax.vmap(lambda x, k=k: jax.grad(initial)(x)[k])(wall)
+                names = _Names((f"the slope of initial at a wall of axis {k}", "zero"))
+                # Data that die out before the wall are as good as even.
+                out.append((names, slope, zero, 1.0 / float(box.width[k]), 1e3))
+            elif problem.profile is not None:
+                parts = {"profile": problem.profile, "initial": initial}
+                for name, part in parts.items():
+                    names = _Names((f"{name} on a wall of axis {k}", "zero"))
+                    out.append((names, jax.vmap(part)(wall), zero, 1.0, 1.0))
+    return out
+
+
+def _close(
+    names: tuple[str, str],
+    found: np.ndarray,
+    wanted: np.ndarray,
+    unit: float,
+    tolerance: float,
+) -> None:
+    worst = float(np.max(np.abs(found - wanted)))
+    if not worst <= tolerance * unit:
+        raise ValueError(
+            f"{names[0]} and {names[1]} disagree by up to {worst:.2g}, "
+            f"{worst / unit:.2g} of the size of the field"
+        )
+
+
+def _check_feasible(targets: np.ndarray, duration: float, tolerance: float) -> None:
+    for part, mean, square in zip(_TIMES, *targets.tolist(), strict=True):
+        if square < mean**2 * (1.0 - tolerance):
+            raise ValueError(
+                f"energy and mass disagree at t = {part * duration:g}: a field with "
+                f"the mean {mean:.6g} has a mean square of {mean**2:.6g} at the least, "
+                f"and energy asks for {square:.6g}"
+            )
+
+
+def _check_integrals(
+    problem: "Problem", found: dict[str, Any], tolerance: float
+) -> None:
+    """Compare the integrals of the data, and of the reference, with the targets."""
+    low = problem.box.dimension <= 3
+    for what in ("initial", "reference"):
+        integrals = found.get(f"integrals of {what}")
+        if integrals is None:
+            continue
+        # The finest rule, or the mean of the randomisations.
+        best = integrals[0] if low else integrals.mean(0)
+        errors = np.abs(integrals - best).max(0)
+        for i, (value, error) in enumerate(zip(best, errors, strict=True)):
+            units = (float(np.sqrt(abs(value[1]))) or 1.0, float(abs(value[1])) or 1.0)
+            for k, name in enumerate(("mass", "energy")):
+                wanted = float(found["targets"][k, i])
+                off = abs(float(value[k]) - wanted)
+                if getattr(problem, name) is None:
+                    continue
+                if not off <= tolerance * units[k] + _SAFETY * float(error[k]):
+                    integral = ("", " of the square")[k]
+                    when = _TIMES[i] * problem.duration
+                    at = "" if what == "initial" else f" at t = {when:g}"
+                    raise ValueError(
+                        f"the integral{integral} of {what}{at}, over the volume of the "
+                        f"box, is {float(value[k]):.8g}, and {name} asks for "
+                        f"{wanted:.8g}: off by {off:.2g}, {off / units[k]:.2%} of the "
+                        f"field's size"
+                    )

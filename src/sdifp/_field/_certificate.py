@@ -162,11 +162,13 @@ def certify(
     eps = float(max(jnp.finfo(d).eps for d in (output, jnp.result_type(float))))
     rows = []
     for t in grid:
-        now = field.at(t)
+        # As an array, so that all times share one program.
+        time = None if t is None else jnp.asarray(t)
+        now = field.at(time)
         statuses = np.atleast_1d(np.asarray(now.status))
         scales = np.atleast_1d(np.asarray(now.scale))
         found = [
-            volume * np.asarray(_two_integrals(field, t, r)).reshape(2, -1)
+            volume * np.asarray(_two_integrals(field, time, r)).reshape(2, -1)
             for r in (field.rule, other, *rules)
         ]
         for k, pair in enumerate(zip(field.mass, field.energy, strict=True)):
@@ -209,7 +211,7 @@ def certify(
 
 @eqx.filter_jit
 def _two_integrals(
-    field: ConservedField, t: float | None, rule: QuadratureRule
+    field: ConservedField, t: Array | None, rule: QuadratureRule
 ) -> Array:
     now = field.at(t)
     return rule.mean(lambda x: jnp.stack([now(x), now(x) ** 2]))

@@ -1,6 +1,8 @@
 """The demo and the benchmarks, run as a user runs them."""
 
 import json
+import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +13,19 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-def run(script, *arguments):
+# Where no speed or rounding is judged, compilation is what takes time.
+QUICK = {
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+    "--xla_cpu_use_fusion_emitters=false"
+}
+
+
+def run(script, *arguments, **environment):
     return subprocess.run(
-        [sys.executable, ROOT / script, *arguments], capture_output=True, text=True
+        [sys.executable, ROOT / script, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
     )
 
 
@@ -45,6 +57,7 @@ def test_audit_example_measures_and_draws(tmp_path):
     done = run(
         "examples/audit_estimators.py",
         *("--out", tmp_path, "--draws", "8", "--dimension", "8", "--quick"),
+        **QUICK,
     )
     assert done.returncode == 0, done.stderr
     assert "independent(4, 4)" in done.stdout
@@ -59,11 +72,15 @@ def test_audit_example_measures_and_draws(tmp_path):
         (["--out", "/dev/null/x"], "cannot be made"),
     ],
 )
-def test_demo_says_what_is_wrong_without_a_traceback(arguments, message):
-    done = run("examples/project_scattered_field.py", *arguments)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_demo_says_what_is_wrong_without_a_traceback(
+    arguments, message, monkeypatch, capsys
+):
+    script = str(ROOT / "examples/project_scattered_field.py")
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(script, run_name="__main__")
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -71,7 +88,7 @@ def test_demo_says_what_is_wrong_without_a_traceback(arguments, message):
 )
 def test_benchmark_writes_its_rows(name, tmp_path):
     file = tmp_path / "rows.json"
-    done = run(f"benchmarks/{name}.py", "--quick", "--json", file)
+    done = run(f"benchmarks/{name}.py", "--quick", "--json", file, **QUICK)
     assert done.returncode == 0, done.stderr
     for row in json.loads(file.read_text()):
         assert {"measured", "contender"} <= set(row)

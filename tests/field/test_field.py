@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import jet
+from quick import once
 
 import sdifp
 
@@ -102,16 +103,24 @@ def coefficients(t):
     return scale, m - scale * mean
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
-def test_time_derivatives_are_those_of_the_corrected_field(order):
+def derivatives(f, t, order):
+    """f and its derivatives, in forward mode."""
+    out = [f(t)]
+    for _ in range(order):
+        f = jax.jacfwd(f)
+        out.append(f(t))
+    return out
+
+
+def test_time_derivatives_are_those_of_the_corrected_field():
     def oracle(t):
         scale, shift = coefficients(t)
         return scale * NET(X, t) + shift
 
-    got, want = (lambda t: U(X, t)), oracle
-    for _ in range(order):
-        got, want = jax.jacfwd(got), jax.jacfwd(want)
-    assert float(got(0.4)) == pytest.approx(float(want(0.4)), rel=1e-9)
+    fields = (lambda t: U(X, t)), oracle
+    run = once(lambda t: [derivatives(f, t, 3) for f in fields])
+    for got, want in zip(*run(jnp.asarray(0.4)), strict=True):
+        assert float(got) == pytest.approx(float(want), rel=1e-9)
 
 
 def test_time_derivative_is_the_formula_of_the_paper():
@@ -129,8 +138,7 @@ def test_time_derivatives_against_differences():
     h = 1e-4
     run = jax.jit(lambda t: U(X, t))
     lower, middle, upper = (float(run(0.4 + s * h)) for s in (-1, 0, 1))
-    first = jax.jacfwd(run)(0.4)
-    second = jax.jacfwd(jax.jacfwd(run))(0.4)
+    _, first, second = once(lambda t: derivatives(run, t, 2))(jnp.asarray(0.4))
     assert float(first) == pytest.approx((upper - lower) / (2 * h), rel=1e-6)
     assert float(second) == pytest.approx((upper - 2 * middle + lower) / h**2, rel=1e-4)
 
@@ -142,7 +150,7 @@ def test_time_derivative_keeps_the_targets():
         now = U.at(t)
         return jax.vmap(now)(nodes)
 
-    v, v_t = jax.jvp(values, (0.4,), (1.0,))
+    v, v_t = once(lambda t: jax.jvp(values, (t,), (1.0,)))(jnp.asarray(0.4))
     assert 2 * (w @ v_t) == pytest.approx(0.3, rel=1e-12)
     energy_t = float(jax.grad(energy)(0.4))
     assert 2 * (w @ (2 * v * v_t)) == pytest.approx(energy_t, rel=1e-12)
@@ -151,8 +159,8 @@ def test_time_derivative_keeps_the_targets():
 def test_space_derivatives_are_scaled_ones_of_the_network():
     scale = float(U.at(0.4).scale)
     t = jnp.asarray(0.4)
-    got = jax.jacfwd(jax.jacrev(lambda x: U(x, t)))(X)
-    want = jax.jacfwd(jax.jacrev(lambda x: NET(x, t)))(X)
+    hessian = lambda f: jax.jacfwd(jax.jacrev(lambda x: f(x, t)))
+    got, want = once(lambda x: (hessian(U)(x), hessian(NET)(x)))(X)
     assert np.allclose(got, scale * want, rtol=1e-12)
 
 
@@ -161,11 +169,13 @@ def test_taylor_mode(variable):
     def run(s):
         return U(X + s, 0.4) if variable == "x" else U(X, 0.4 + s)
 
-    value, series = jet.jet(run, (0.0,), ([1.0, 0.0, 0.0],))
-    want = run
-    for got in (value, *series):
-        assert float(got) == pytest.approx(float(want(0.0)), rel=1e-9)
-        want = jax.jacfwd(want)
+    @once
+    def both(s):
+        value, series = jet.jet(run, (s,), ([1.0, 0.0, 0.0],))
+        return [value, *series], derivatives(run, s, 3)
+
+    for got, want in zip(*both(jnp.asarray(0.0)), strict=True):
+        assert float(got) == pytest.approx(float(want), rel=1e-9)
 
 
 def test_batches_that_share_a_time():
@@ -260,11 +270,9 @@ def test_low_dimensional_rules_are_left_alone_by_redraw():
 
 def test_chunks_do_not_change_the_field():
     one = sdifp.conserve(NET, RULE, mass, energy, gradient=sdifp.Exact(chunk=7))
-    for order in range(3):
-        f, g = (lambda t: one(X, t)), (lambda t: U(X, t))
-        for _ in range(order):
-            f, g = jax.jacfwd(f), jax.jacfwd(g)
-        assert float(f(0.2)) == pytest.approx(float(g(0.2)), rel=1e-11)
+    run = once(lambda t: [derivatives(lambda t, u=u: u(X, t), t, 2) for u in (one, U)])
+    for got, want in zip(*run(jnp.asarray(0.2)), strict=True):
+        assert float(got) == pytest.approx(float(want), rel=1e-11)
 
 
 def test_gauge_measures_scale_and_offset():

@@ -6,11 +6,9 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import once
 
 import sdifp
-
-# For programs that run once: compilation is what takes time.
-once = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
 
 D = 6
 KEY = jax.random.key(3)
@@ -100,7 +98,7 @@ def test_residual_itself_agrees_with_full():
 def draws(estimator, u, count, operator=OPERATOR):
     """Gradients and losses over many independent keys."""
 
-    @(once if count < 100 else eqx.filter_jit)
+    @once
     def run(u, keys):
         def one(key):
             def loss(u):
@@ -202,7 +200,9 @@ def test_a_network_in_a_closure_is_differentiated_too():
         return sdifp.Independent(2)(residual(OPERATOR), u, X, T, key=KEY).loss
 
     params, static = eqx.partition(net, eqx.is_inexact_array)
-    a, b = (jax.jit(jax.grad(lambda p, w=w: loss(p, w)))(params) for w in (True, False))
+    a, b = once(
+        lambda params: [jax.grad(loss)(params, wrap) for wrap in (True, False)]
+    )(params)
     np.testing.assert_allclose(flat(a), flat(b), rtol=1e-12)
     assert jnp.max(jnp.abs(flat(a))) > 0.0
 
@@ -294,8 +294,10 @@ def test_points_are_constants_and_many_chunks_mix_precisions():
     assert jnp.array_equal(slope(X), jnp.zeros_like(X))
     u = lambda x: jnp.sum(jnp.sin(x)) * jnp.asarray(1.5, jnp.float64)
     r = sdifp.Residual(sdifp.laplacian(), None, lambda x: u(x))
-    loss = sdifp.Full(chunk=2)(r, u, X[0].astype(jnp.float32), key=KEY).loss
-    whole = sdifp.Full()(r, u, X[0].astype(jnp.float32), key=KEY).loss
+    single = X[0].astype(jnp.float32)
+    loss, whole = once(
+        lambda x: [sdifp.Full(chunk=c)(r, u, x, key=KEY).loss for c in (2, None)]
+    )(single)
     assert loss == pytest.approx(float(whole), rel=1e-6)
 
 

@@ -6,6 +6,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import once
 
 import sdifp
 from sdifp import Coordinates, Gaussian, Rademacher
@@ -19,9 +20,6 @@ TS = jnp.array([0.3, -0.6, 1.0])
 T = TS[0]
 SIGNED = jnp.array([1.5, -2.0, 0.7])
 MATRIX = jnp.array([[1.0, 0.3, -0.5], [0.9, -2.0, 0.2], [0.4, 0.1, 0.6]])
-
-# These programs run once: compilation is what takes time.
-compiled = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
 
 
 def wave(x, t):
@@ -97,7 +95,7 @@ def test_each_operator_is_what_it_says():
             "reaction, function": number(x, t) * wave(x, t),
         }
 
-    @compiled
+    @once
     def run():
         got = {k: op(wave, chunk=3)(XS, TS) for k, op in operators.items()}
         return got, jax.vmap(oracle)(XS, TS)
@@ -112,7 +110,7 @@ def test_operators_form_a_vector_space():
     c = sdifp.third_derivatives() + sdifp.reaction(1.5)
     half = jnp.asarray(0.5)
 
-    @compiled
+    @once
     def run(half):
         va, vb, vc = (op(still)(X) for op in (a, b, c))
         return [
@@ -134,7 +132,7 @@ def test_operators_are_linear_in_the_function():
     other = lambda x: jnp.prod(x) ** 2
     both = lambda x: 3.0 * still(x) - other(x)
 
-    @compiled
+    @once
     def run():
         return op(both)(X), 3.0 * op(still)(X) - op(other)(X)
 
@@ -145,7 +143,7 @@ def test_gradient_by_the_numbers_of_an_operator():
     def value(c, factor):
         return (factor * sdifp.laplacian(c))(still)(X)
 
-    @compiled
+    @once
     def run(c, factor):
         return jax.grad(value, (0, 1))(c, factor), jnp.diag(jax.hessian(still)(X))
 
@@ -157,7 +155,7 @@ def test_gradient_by_the_numbers_of_an_operator():
 def test_biharmonic_is_the_laplacian_of_the_laplacian():
     laplacian = lambda u: lambda x: jnp.trace(jax.hessian(u)(x))
 
-    @compiled
+    @once
     def run():
         out = []
         for d in (1, 2, 3, 5):
@@ -202,7 +200,7 @@ def fluxes(b, diffusion, u, x):
 
 
 def test_fokker_planck_is_the_divergence_of_fluxes():
-    @compiled
+    @once
     def run():
         cases = {name: (drift, c) for name, c in DIFFUSIONS.items()}
         cases["constant drift"] = (SIGNED, 0.7)
@@ -218,7 +216,7 @@ def test_fokker_planck_is_the_divergence_of_fluxes():
 def test_coefficients_of_fokker_planck_see_the_time():
     op = sdifp.fokker_planck(lambda x, t: t * x, lambda x, t: t * x**2)
 
-    @compiled
+    @once
     def run():
         want = fluxes(lambda x: T * x, lambda x: T * x**2, still, X)
         return op(wave)(X, T), want
@@ -231,7 +229,7 @@ def test_closed_forms():
     gauss = lambda x: jnp.exp(-0.5 * jnp.sum(x**2))
     square = SIGNED @ SIGNED
 
-    @compiled
+    @once
     def run():
         return [
             (sdifp.laplacian()(exponential)(X), square * exponential(X)),
@@ -294,7 +292,7 @@ def oracle_on(u, xs, ts):
 
 @pytest.mark.parametrize("kind", ["mass and energy", "mass", "profile"])
 def test_fields_as_autodiff_of_them_sees_them(kind):
-    @compiled
+    @once
     def run(u):
         ours = lambda ts: FIELD_OPERATOR(u, chunk=3)(PLANE, ts)
         oracle = lambda ts: oracle_on(u, PLANE, ts)
@@ -307,7 +305,7 @@ def test_fields_as_autodiff_of_them_sees_them(kind):
 def test_layouts_of_points_on_a_field():
     op = FIELD_OPERATOR
 
-    @compiled
+    @once
     def run(u):
         return oracle_on(u, PLANE, TIMES), [
             op(u)(PLANE[0], TIMES[0]),
@@ -329,7 +327,7 @@ def test_gradient_by_parameters_through_a_field():
     def oracle(u):
         return jnp.mean(oracle_on(u, PLANE, TIMES) ** 2)
 
-    @compiled
+    @once
     def gradients(u):
         slopes = [eqx.filter_grad(loss)(u).net for loss in (ours, oracle)]
         return [jax.flatten_util.ravel_pytree(net)[0] for net in slopes]
@@ -341,7 +339,7 @@ def test_fields_without_time():
     u = sdifp.conserve(lambda x: NET(x, 0.3), RULE, 1.0, 2.0)
     op = sdifp.laplacian() + sdifp.reaction(lambda x: x[0])
 
-    @compiled
+    @once
     def run():
         want = lambda x: jnp.trace(jax.jacfwd(jax.jacrev(u))(x)) + x[0] * u(x)
         return op(u)(PLANE[0]), jax.vmap(want)(PLANE[0])
@@ -354,7 +352,7 @@ def test_one_component_of_a_field():
     u = sdifp.conserve(both, RULE, [1.0, None], [2.0, None])
     second = lambda x, t: u(x, t)[1]
 
-    @compiled
+    @once
     def run(x, t):
         want = jnp.trace(jax.jacfwd(jax.jacrev(second))(x, t))
         return sdifp.laplacian()(second)(x, t), want
@@ -363,7 +361,7 @@ def test_one_component_of_a_field():
 
 
 def check_unbiased(operators, sampler, n=1, repeats=4000):
-    @compiled
+    @once
     def run(keys):
         sampled = lambda op: lambda key: op.sample(key, n, sampler)(still)(X)
         return {
@@ -416,7 +414,7 @@ def test_all_terms_are_the_operator():
     by_axis = by_axis - sdifp.fokker_planck(drift, smooth)
     by_pair = sdifp.mixed_derivatives(MATRIX) + 0.3 * sdifp.biharmonic()
 
-    @compiled
+    @once
     def run(key):
         return [
             (op.sample(key, n)(still)(X), op(still)(X))
@@ -431,7 +429,7 @@ def test_one_draw_serves_all_points_and_times():
     op = SECOND_ORDER["fokker planck, diagonal"].sample(KEY, 1)
     u = lambda x: wave(x, T)
 
-    @compiled
+    @once
     def run():
         return op(u)(XS), jax.vmap(op(u))(XS)
 
@@ -443,7 +441,7 @@ def test_sampled_operators_add_to_exact_ones_and_scale():
     other = sdifp.third_derivatives().sample(KEY, 2)
     exact = sdifp.advection(SIGNED) + sdifp.reaction(2.0)
 
-    @compiled
+    @once
     def run():
         a, b, c = (op(still)(X) for op in (sampled, other, exact))
         return [
@@ -463,7 +461,7 @@ def test_terms_of_one_axis_pair_or_order_zero_are_exact_when_sampled(sampler):
     lone = lone + sdifp.derivative(1, 2) + sdifp.derivative(2, 0)
     lone = lone - sdifp.derivative(3, 1)
 
-    @compiled
+    @once
     def run():
         both = (op + lone).sample(KEY, 1, sampler)(still)(X)
         return both - op.sample(KEY, 1, sampler)(still)(X), lone(still)(X)
@@ -474,7 +472,7 @@ def test_terms_of_one_axis_pair_or_order_zero_are_exact_when_sampled(sampler):
 def test_rademacher_is_exact_where_the_hessian_is_diagonal():
     u = lambda x: jnp.sum(jnp.sin(SIGNED * x))
 
-    @compiled
+    @once
     def run():
         out = []
         for op in (sdifp.laplacian(), sdifp.laplacian(SIGNED)):
@@ -489,7 +487,7 @@ def test_rademacher_is_exact_where_the_hessian_is_diagonal():
 
 def draws(size, n, repeats):
     keys = jax.random.split(KEY, repeats)
-    return np.asarray(compiled(jax.vmap(lambda k: _samplers.draw(k, size, n)))(keys))
+    return np.asarray(once(jax.vmap(lambda k: _samplers.draw(k, size, n)))(keys))
 
 
 def looks_uniform(values, cells):

@@ -6,6 +6,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick import once
 
 import sdifp
 from sdifp import Automatic, ByDirections, Nested, ThroughLayer, VmappedJet
@@ -13,9 +14,6 @@ from sdifp import Automatic, ByDirections, Nested, ThroughLayer, VmappedJet
 KEY = jax.random.key(3)
 KEYS = jax.random.split(KEY, 8)
 TS = jnp.array([0.3, -0.8, 1.1])
-
-# These programs run once: compilation is what takes time.
-compiled = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
 
 
 def points(d, n=3, dtype=float):
@@ -206,7 +204,7 @@ def weighted(weights):
 def test_each_order_alone():
     u = FUNCTIONS["checkpoint"]
 
-    @compiled
+    @once
     def run(xs):
         got = [sdifp.derivative(p)(u)(xs) for p in (1, 2, 3, 4)]
         return got, all_terms(u, xs)
@@ -219,7 +217,7 @@ WEIGHTS = [3.0, -1.0, 0.5, 0.1]
 
 
 def check_orders(u, xs, ts=None, rtol=1e-12):
-    @compiled
+    @once
     def run(u, xs, ts):
         operators = sdifp.derivative(2), weighted(WEIGHTS)
         return [op(u, chunk=3)(xs, ts) for op in operators], all_terms(u, xs, ts)
@@ -234,7 +232,7 @@ def check_orders(u, xs, ts=None, rtol=1e-12):
     ("name", "d"), [("plain", 1), ("periodic", 5), ("ansatz", 20), ("all", 2)]
 )
 def test_orders_of_networks(name, d):
-    check_orders(compiled(NETWORKS[name])(d), points(d), TS)
+    check_orders(once(NETWORKS[name])(d), points(d), TS)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -255,14 +253,14 @@ def test_gradient_by_parameters(name, d, order):
     def oracle(u):
         return jnp.mean(jnp.tensordot(weights, all_terms(u, xs, TS, order).sum(2), 1))
 
-    @compiled
+    @once
     def gradients(u):
         return [
             jax.flatten_util.ravel_pytree(eqx.filter_grad(loss)(u))[0]
             for loss in (ours, oracle)
         ]
 
-    agree(*gradients(compiled(NETWORKS[name])(d)), rtol=1e-11)
+    agree(*gradients(once(NETWORKS[name])(d)), rtol=1e-11)
 
 
 def moving(x, t):
@@ -285,7 +283,7 @@ def test_transformations_around_single_points():
             "hessian": jax.hessian(at)(xs[0]),
         }
 
-    @compiled
+    @once
     def run():
         return results(sdifp.laplacian()(moving)), results(oracle)
 
@@ -303,7 +301,7 @@ def test_transformations_around_batches():
         more = jax.vmap(lambda s: value(s * xs, TS))(jnp.array([1.0, 0.5]))
         return rate, slope, more
 
-    @compiled
+    @once
     def run():
         values = jax.vmap(op(moving)), op(moving), op(moving, chunk=2)
         return [results(value) for value in values]
@@ -318,7 +316,7 @@ def test_operators_of_operators():
     u, x = FUNCTIONS["checkpoint"], points(5)[0]
     laplacian = lambda u: lambda x: jnp.trace(hessian(u, x))
 
-    @compiled
+    @once
     def run(x):
         twice = sdifp.laplacian()(sdifp.laplacian()(u))
         return twice(x), laplacian(laplacian(u))(x)
@@ -330,7 +328,7 @@ def test_batches_chunks_and_single_points_are_the_same():
     xs, ts = points(2, 7), jnp.linspace(0.0, 1.0, 7)
     op = sdifp.third_derivatives() + sdifp.advection(lambda x, t: t * x)
 
-    @compiled
+    @once
     def run():
         batches = [op(moving, chunk=c)(xs, ts) for c in (None, 1, 3, 4, 7, 100)]
         return batches, op(moving)(xs[1], ts[1])
@@ -348,7 +346,7 @@ def test_layouts_of_points_and_times():
     op = sdifp.laplacian(lambda x, t: 1.0 + t * x) + sdifp.reaction(lambda x, t: t)
     op_still = sdifp.laplacian(lambda x: 1.0 + TS[0] * x) + sdifp.reaction(TS[0])
 
-    @compiled
+    @once
     def run():
         varying = jax.vmap(op(u))(xs, jnp.repeat(TS, 2))
         same = jax.vmap(op(u), (0, None))(xs, TS[0])
@@ -369,20 +367,20 @@ def test_layouts_of_points_and_times():
 
 @pytest.mark.parametrize("name", ["constant", "literal"])
 def test_constants_at_many_points(name):
-    got = compiled(sdifp.laplacian()(FUNCTIONS[name]))(points(5))
+    got = once(sdifp.laplacian()(FUNCTIONS[name]))(points(5))
     assert np.array_equal(got, np.zeros(3))
 
 
 def test_integers_are_points_and_times():
     u = lambda x, t: t * jnp.sum(x**3)
-    got = compiled(lambda: sdifp.laplacian()(u)(np.array([1, 2]), 3))()
+    got = once(lambda: sdifp.laplacian()(u)(np.array([1, 2]), 3))()
     agree(got, 54.0, rtol=1e-14)
 
 
 def check_float32(operators):
     u = lambda x: VECTOR.astype(x.dtype) @ jnp.tanh(SQUARE.astype(x.dtype) @ x)
 
-    @compiled
+    @once
     def run(xs):
         return [op(u)(xs) for op in operators], [
             op(u)(xs.astype(float)) for op in operators
@@ -419,7 +417,7 @@ def test_paths_agree():
     }
     paths = [Nested(), ByDirections(), Automatic(), VmappedJet()]
 
-    @compiled
+    @once
     def run():
         return [
             [
@@ -486,7 +484,7 @@ def check_through_layer(u, paths):
             ]
         )
 
-    @compiled
+    @once
     def run(xs):
         got = [
             jnp.stack([op(u, path=path, chunk=3)(xs) for op in operators], 1)
@@ -510,9 +508,9 @@ def test_points_that_are_used_again_after_the_first_layer(name):
 
 
 def test_gradient_by_parameters_through_the_first_layer():
-    net, xs = compiled(Ansatz)(WIDE, 4), points(WIDE)
+    net, xs = once(Ansatz)(WIDE, 4), points(WIDE)
 
-    @compiled
+    @once
     def gradients(net):
         def loss(net, path):
             return jnp.mean(sdifp.laplacian()(net, path=path, chunk=3)(xs, TS))

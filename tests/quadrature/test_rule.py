@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from quick import once
 
 from sdifp import (
     Box,
@@ -76,7 +77,7 @@ def build(name):
 def test_no_optimiser_can_move_the_nodes(name):
     rules = [build(name)]
     if name in RANDOMISED:
-        rules.append(eqx.filter_jit(lambda r: r.redraw(KEY))(rules[0]))
+        rules.append(once(lambda r: r.redraw(KEY))(rules[0]))
     for rule in rules:
         assert not jax.tree.leaves(eqx.filter(rule, eqx.is_inexact_array))
 
@@ -254,7 +255,7 @@ def test_one_node_is_enough(name):
     rule = ONE_NODE[name]()
     assert (rule.name, rule.size) == (name, 1)
     assert rule.weights.tolist() == [1.0]
-    node, mean = eqx.filter_jit(lambda r: (r.block(0, 1)[0], r.mean(jnp.sum)))(rule)
+    node, mean = once(lambda r: (r.block(0, 1)[0], r.mean(jnp.sum)))(rule)
     assert np.all(rule.domain.contains(node))
     assert math.isclose(mean, np.sum(node), rel_tol=1e-15)
 
@@ -281,7 +282,7 @@ def test_rules_that_are_not_randomised_refuse_to_be_redrawn(name):
 def redrawn_means(rule, n, change=lambda rule: rule):
     keys = jax.random.split(jax.random.key(23), n)
     mean = lambda rule, key: change(rule.redraw(key)).mean(field)
-    found = eqx.filter_jit(
+    found = once(
         lambda rule: jax.lax.map(lambda k: mean(rule, k), keys, batch_size=500)
     )(rule)
     return np.asarray(found)
@@ -325,14 +326,14 @@ def test_shifts_over_half_a_cell_would_be_found_biased(name):
 @pytest.mark.parametrize("name", SMALL)
 def test_a_rule_that_is_never_redrawn_would_be_found_biased(name):
     frozen = SMALL[name]()
-    mean = float(jax.jit(lambda: frozen.mean(field))())
+    mean = float(once(lambda: frozen.mean(field))())
     assert not looks_unbiased(np.full(4000, mean))
 
 
 @each_randomised
 def test_replicates_are_all_different_and_repeatable(name):
     rule, key = build(name), jax.random.key(12)
-    start = eqx.filter_jit(lambda rule: rule.block(0, 4)[0])
+    start = once(lambda rule: rule.block(0, 4)[0])
     first = [np.asarray(start(r)) for r in rule.replicates(key, 3)]
     again = [np.asarray(start(r)) for r in rule.replicates(key, 3)]
     np.testing.assert_array_equal(first, again)

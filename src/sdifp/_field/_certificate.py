@@ -162,8 +162,8 @@ def certify(
     eps = float(max(jnp.finfo(d).eps for d in (output, jnp.result_type(float))))
     rows = []
     for t in grid:
-        # An array: a plain number would be compiled in, each time anew.
-        time = None if t is None else jnp.asarray(t, jnp.result_type(float))
+        # As an array, so that all times share one program.
+        time = None if t is None else jnp.asarray(t)
         now = field.at(time)
         statuses = np.atleast_1d(np.asarray(now.status))
         scales = np.atleast_1d(np.asarray(now.scale))

@@ -3,7 +3,6 @@
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -209,16 +208,10 @@ def freeze(
     exact = eqx.tree_at(lambda u: u.gradient, field, Exact(chunk))
     d = field.rule.dimension
 
-    @eqx.filter_jit
-    def at(field: ConservedField, t: Array) -> Any:
-        now = field.at(t)
-        size = jnp.sqrt(now.moments.second_moment)
-        return jnp.stack([now.scale, now.shift]), size, now.status
-
     def sample(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows, sizes = [], []
         for t in grid.tolist():
-            row, size, status = at(exact, jnp.asarray(t))
+            row, size, status = _coefficients(exact, jnp.asarray(t))
             if np.any(np.asarray(status) >= Status.DEGENERATE):
                 exact.check([t])
             rows.append(np.asarray(row))
@@ -278,6 +271,14 @@ def freeze(
     return FrozenField(
         field.net, given, weights, table[:, 0], table[:, 1], accuracy, d, field.profile
     )
+
+
+@eqx.filter_jit
+def _coefficients(field: ConservedField, t: Array) -> tuple[Array, Array, Array]:
+    """Scale and shift, the size of the raw network, and the status."""
+    now = field.at(t)
+    size = jnp.sqrt(now.moments.second_moment)
+    return jnp.stack([now.scale, now.shift]), size, now.status
 
 
 def _chebyshev(first: float, last: float, n: int) -> tuple[np.ndarray, np.ndarray]:

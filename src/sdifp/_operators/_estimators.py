@@ -7,7 +7,7 @@ unbiased if J and I are independent, and `r_J r_I` is then an unbiased estimate 
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +16,16 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
 from .._field import ConservedField
-from ._apply import Applied, Batch, affine, batch_of, in_chunks, over_points, raw_of
+from ._apply import (
+    Applied,
+    Batch,
+    PointFunction,
+    affine,
+    batch_of,
+    in_chunks,
+    over_points,
+    raw_of,
+)
 from ._jet import add
 from ._operator import Operator
 from ._paths import Automatic, Path, VmappedJet
@@ -85,12 +94,42 @@ class Full(Estimator):
     def estimate(
         self, residual: Residual, u: Any, batch: Batch, key: Array
     ) -> Estimate:
-        parts = _Parts(residual, u, batch, [residual.operator], self.path, self.chunk)
-        loss = parts.mean(lambda r: 0.5 * r[0] ** 2)
+        parts = _parts(residual, u, batch, [residual.operator], self.path, self.chunk)
+        loss = _mean(lambda r: 0.5 * r[0] ** 2, parts)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
 
-class Independent(Estimator):
+class _DoublyStochastic(Estimator):
+    """What estimates `r_J grad r_I` have in common."""
+
+    i: int = eqx.field(static=True)
+    j: int | None = eqx.field(static=True, default=None)
+    directions: Sampler = Coordinates()
+    path: Path = Automatic()
+    chunk: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        check_count("i", self.i)
+        if self.j is not None:
+            check_count("j", self.j)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.i, self.i if self.j is None else self.j
+
+    def products(
+        self, residual: Residual, u: Any, batch: Batch, live: Operator, still: Operator
+    ) -> tuple[Array, Array]:
+        """The loss whose gradient is `mean r_J grad r_I`, and `mean r_J r_I`."""
+        r_i, r_j = _parts(residual, u, batch, [live, still], self.path, self.chunk)
+        known = jax.lax.stop_gradient(r_j.values())
+        surrogate = _mean(lambda r, known: known * r[0], [r_i], known)
+        product = jax.lax.stop_gradient(surrogate)
+        # The value of half the mean square, with the gradient of the surrogate.
+        return surrogate - product + 0.5 * product, product
+
+
+class Independent(_DoublyStochastic):
     """The paper's doubly stochastic estimate `r_J grad r_I` with I and J drawn
     independently. Unbiased. The part J is evaluated forward only.
 
@@ -102,51 +141,28 @@ class Independent(Estimator):
     - `path`, `chunk`: as for an operator.
     """
 
-    i: int = eqx.field(static=True)
-    j: int | None = eqx.field(static=True, default=None)
-    directions: Sampler = Coordinates()
-    path: Path = Automatic()
-    chunk: int | None = eqx.field(static=True, default=None)
-
-    def __check_init__(self) -> None:
-        check_count("i", self.i)
-        if self.j is not None:
-            check_count("j", self.j)
-
     def estimate(
         self, residual: Residual, u: Any, batch: Batch, key: Array
     ) -> Estimate:
-        for_i, for_j = jax.random.split(key)
-        j = self.i if self.j is None else self.j
-        live = residual.operator.sample(for_i, self.i, self.directions)
-        still = residual.operator.sample(for_j, j, self.directions)
-        loss, product = _doubly(residual, u, batch, live, still, self.path, self.chunk)
-        return Estimate(loss, product)
+        live, still = (
+            residual.operator.sample(k, n, self.directions)
+            for k, n in zip(jax.random.split(key), self.counts, strict=True)
+        )
+        return Estimate(*self.products(residual, u, batch, live, still))
 
 
-class Disjoint(Estimator):
+class Disjoint(_DoublyStochastic):
     """The same with I and J disjoint, from one draw. **Biased**: disjoint subsets are
     not independent. For comparison; the arguments are those of `Independent`."""
 
-    i: int = eqx.field(static=True)
-    j: int | None = eqx.field(static=True, default=None)
-    directions: Sampler = Coordinates()
-    path: Path = Automatic()
-    chunk: int | None = eqx.field(static=True, default=None)
-
-    def __check_init__(self) -> None:
-        check_count("i", self.i)
-        if self.j is not None:
-            check_count("j", self.j)
-
     def estimate(
         self, residual: Residual, u: Any, batch: Batch, key: Array
     ) -> Estimate:
-        i, n = self.i, self.i + (self.i if self.j is None else self.j)
+        i, n = self.i, sum(self.counts)
         draw = residual.operator.sample_piece
         live = draw(key, n, self.directions, (0, i))
         still = draw(key, n, self.directions, (i, n))
-        loss, _ = _doubly(residual, u, batch, live, still, self.path, self.chunk)
+        loss, _ = self.products(residual, u, batch, live, still)
         return Estimate(loss, None)
 
 
@@ -176,8 +192,8 @@ class Symmetric(Estimator):
             residual.operator.sample(k, self.n, self.directions)
             for k in jax.random.split(key)
         ]
-        parts = _Parts(residual, u, batch, both, self.path, self.chunk)
-        loss = parts.mean(lambda r: 0.5 * r[0] * r[1])
+        parts = _parts(residual, u, batch, both, self.path, self.chunk)
+        loss = _mean(lambda r: 0.5 * r[0] * r[1], parts)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
 
@@ -203,8 +219,8 @@ class Shared(Estimator):
         self, residual: Residual, u: Any, batch: Batch, key: Array
     ) -> Estimate:
         one = residual.operator.sample(key, self.n, self.directions)
-        parts = _Parts(residual, u, batch, [one], self.path, self.chunk)
-        return Estimate(parts.mean(lambda r: 0.5 * r[0] ** 2), None)
+        parts = _parts(residual, u, batch, [one], self.path, self.chunk)
+        return Estimate(_mean(lambda r: 0.5 * r[0] ** 2, parts), None)
 
 
 def stde(n: int, directions: Sampler = Coordinates()) -> Shared:
@@ -214,69 +230,65 @@ def stde(n: int, directions: Sampler = Coordinates()) -> Shared:
     return Shared(n, directions, VmappedJet(), chunk=2**31 - 1)
 
 
-def _doubly(
+class _Part(NamedTuple):
+    """The residual with a part of the operator in place of it, at each point: `scale
+    A[f] + rest` with f the raw network."""
+
+    applied: Applied
+    batch: Batch
+    scale: Float[Array, " n"]
+    rest: Float[Array, " n"]
+
+    @property
+    def function(self) -> PointFunction:
+        return self.applied.at_point(raw_of(self.applied.u))
+
+    def values(self) -> Float[Array, " n"]:
+        points, times = self.batch.points, self.batch.times
+        chunk = self.applied.chunk_for(self.batch)
+        raw = over_points(self.function, points, times, chunk)
+        return self.scale * raw + self.rest
+
+
+def _parts(
     residual: Residual,
     u: Any,
     batch: Batch,
-    live: Operator,
-    still: Operator,
+    operators: Sequence[Operator],
     path: Path,
     chunk: int | None,
-) -> tuple[Array, Array]:
-    """The loss whose gradient is `mean r_J grad r_I`, and `mean r_J r_I`."""
-    known = jax.lax.stop_gradient(
-        _Parts(residual, u, batch, [still], path, chunk).values()
-    )
-    parts = _Parts(residual, u, batch, [live], path, chunk)
-    surrogate = parts.mean(lambda r, known: known * r[0], known)
-    product = jax.lax.stop_gradient(surrogate)
-    # The value of half the mean square, with the gradient of the surrogate.
-    return surrogate - product + 0.5 * product, product
+) -> list[_Part]:
+    """The residual with each of some operators; what they share is computed once."""
+    applied = [Applied(a, u, path, chunk) for a in operators]
+    values = affine(u, batch, any(a.has_zero(batch) for a in applied))
+    exact = residual.exact(u, batch)
+    zero = jnp.zeros(batch.points.shape[0], batch.x.dtype)
+    scale = jnp.ones_like(zero) if values.scale is None else values.scale
+    rests = [add(a.rest(batch, values), exact) for a in applied]
+    return [
+        _Part(a, batch, scale, zero if rest is None else rest)
+        for a, rest in zip(applied, rests, strict=True)
+    ]
 
 
-class _Parts:
-    """Residuals with some parts of the operator in place of it, at each point: `scale
-    A[f] + rest` with f the raw network."""
+def _mean(
+    combine: Callable[..., Array], parts: Sequence[_Part], *known: Array
+) -> Float[Array, ""]:
+    """The mean over points of a function of the residuals of one point, and of known
+    numbers for each."""
+    batch, scale = parts[0].batch, parts[0].scale
+    functions = [p.function for p in parts]
+    chunk = min(p.applied.chunk_for(batch, len(parts)) for p in parts)
 
-    def __init__(
-        self,
-        residual: Residual,
-        u: Any,
-        batch: Batch,
-        operators: Sequence[Operator],
-        path: Path,
-        chunk: int | None,
-    ):
-        self.batch = batch
-        self.applied = [Applied(a, u, path, chunk) for a in operators]
-        need_value = any(a.has_zero(batch) for a in self.applied)
-        values = affine(u, batch, need_value)
-        exact = residual.exact(u, batch)
-        zero = jnp.zeros(batch.points.shape[0], batch.x.dtype)
-        rests = [add(a.rest(batch, values), exact) for a in self.applied]
-        self.rest = jnp.stack([zero if r is None else r for r in rests], 1)
-        self.scale = jnp.ones_like(zero) if values.scale is None else values.scale
-        points = [a.at_point(raw_of(u)) for a in self.applied]
-        self.function = lambda x, t, token: jnp.stack([p(x, t, token) for p in points])
-        self.chunk = min(a.chunk_for(batch, len(operators)) for a in self.applied)
+    def all_parts(x: Array, t: Array | None, token: Array | None) -> Array:
+        return jnp.stack([f(x, t, token) for f in functions])
 
-    def values(self) -> Array:
-        """The first residual at each point."""
-        points, times = self.batch.points, self.batch.times
-        raw = over_points(self.function, points, times, self.chunk)
-        return (self.scale[:, None] * raw + self.rest)[:, 0]
+    def one(raw: Array, scale: Array, rest: Array, *known: Array) -> Array:
+        return combine(scale * raw + rest, *known)
 
-    def mean(self, combine: Callable[..., Array], *known: Array) -> Array:
-        """The mean over points of a function of the residuals of one point, and of
-        known numbers for each."""
-
-        def one(raw: Array, scale: Array, rest: Array, *known: Array) -> Array:
-            return combine(scale * raw + rest, *known)
-
-        points, times = self.batch.points, self.batch.times
-        data = (self.scale, self.rest, *known)
-        total = fused_sum(self.function, one, points, times, data, self.chunk)
-        return total / points.shape[0]
+    data = (scale, jnp.stack([p.rest for p in parts], 1), *known)
+    total = fused_sum(all_parts, one, batch.points, batch.times, data, chunk)
+    return total / batch.points.shape[0]
 
 
 def fused_sum(

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_count
 from .._field import Certificate, ConservedField
@@ -91,12 +91,12 @@ class Training:
         )
         self._independent = independent_rule(problem, self._measure_key)
         self._done: list[Any] = []
-        self._seconds = 0.0
+        self.seconds = 0.0
         self._result: Trained | None = None
         self._metrics: list[Metrics] = []
         self.window = self._window(problem.initial, problem.velocity, 0)
         self.state = self._start(network)
-        self._advance: Any = None
+        self._compiled = False
 
     def _start(self, net: Any) -> State:
         multipliers = self.method.multipliers(self.problem)
@@ -118,7 +118,7 @@ class Training:
             )
         # The network itself is put in at each step: any function stands in for it here.
         ansatz = Ansatz(
-            lambda x, t: jnp.zeros((), x.dtype),
+            _zero,
             initial if recipe.hard_initial else None,
             velocity if recipe.hard_initial else None,
             start,
@@ -138,8 +138,8 @@ class Training:
         """Train, with metrics every so many steps."""
         steps = self.recipe.steps
         while len(self._done) < self.recipe.windows:
-            while (at := int(self.state.step)) < steps:
-                loss = self._run(min(self.every, steps - at))
+            while int(self.state.step) < steps:
+                loss = self.advance(self.every)
                 self._metrics.append(self._measure(loss))
                 yield self._metrics[-1]
             self._close_window()
@@ -154,29 +154,42 @@ class Training:
             self._result = self._finish()
         return self._result
 
-    def _run(self, count: int) -> float:
-        """Some steps; returns the mean loss."""
-        arguments = (self.state, self.window, self._key_of_window())
-        if self._advance is None:
-            self._advance = _program(self.problem, self.method, self.recipe)
-            self._advance(*arguments, 0)
-        began = time.perf_counter()
-        state, total, healthy = self._advance(*arguments, count)
-        total = float(total)
-        self._seconds += time.perf_counter() - began
-        before, self.state = int(self.state.step), state
+    def advance(self, count: int) -> float:
+        """Take `count` steps, or as many as the window in training has left; returns
+        their mean loss."""
+        count = min(count, self.recipe.steps - int(self.state.step))
+        if not self._compiled:
+            _advance(*self._arguments(0))
+            self._compiled = True
+        before, began = int(self.state.step), time.perf_counter()
+        self.state, summed, healthy = _advance(*self._arguments(count))
+        total = float(summed)
+        self.seconds += time.perf_counter() - began
         if not healthy:
-            at = len(self._done) * self.recipe.steps + int(state.step)
+            at = len(self._done) * self.recipe.steps + int(self.state.step)
             raise TrainingDiverged(
                 f"the loss or a parameter was not finite at step {at + 1}; the state "
                 f"before it is kept. Try a lower rate, Adam(clip=1.0), float64, or a "
                 f"smaller network",
                 self._finish(),
             )
-        return total / max(1, int(state.step) - before)
+        return total / max(1, int(self.state.step) - before)
 
-    def _key_of_window(self) -> Array:
-        return jax.random.fold_in(self._key, len(self._done))
+    def _arguments(self, count: int) -> tuple[Any, ...]:
+        return (
+            self.problem,
+            self.method,
+            self.recipe,
+            self.window,
+            self.state,
+            jax.random.fold_in(self._key, len(self._done)),
+            jnp.asarray(count, int),
+        )
+
+    def memory(self) -> int:
+        """Bytes of temporaries of the compiled step."""
+        lowered = _advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
+        return int(lowered.compile().memory_analysis().temp_size_in_bytes)
 
     def _measure(self, loss: float) -> Metrics:
         """The metrics of the window in training."""
@@ -196,7 +209,7 @@ class Training:
         return Metrics(
             step=min(done, self.recipe.windows - 1) * steps + int(self.state.step),
             steps=self.recipe.windows * steps,
-            seconds=self._seconds,
+            seconds=self.seconds,
             loss=loss,
             mass_error=mass,
             energy_error=energy,
@@ -262,45 +275,50 @@ class _Rate(eqx.Module):
         return jax.jvp(at, (self.time,), (jnp.ones_like(self.time),))[1]
 
 
+def _zero(x: Array, t: Array) -> Array:
+    return jnp.zeros((), x.dtype)
+
+
 def _raw(field: Any) -> Any:
     return field.net if isinstance(field, ConservedField) else field
 
 
-def _program(problem: Problem, method: Method, recipe: Recipe) -> Any:
-    """Many steps in one compiled function."""
+@eqx.filter_jit
+def _advance(
+    problem: Problem,
+    method: Method,
+    recipe: Recipe,
+    window: Window,
+    state: State,
+    key: Array,
+    count: Int[Array, ""],
+) -> tuple[State, Float[Array, ""], Bool[Array, ""]]:
+    """Up to `count` steps; returns the state, the sum of the losses, and whether all is
+    finite. A step after which something is not is undone, and ends the loop."""
+    last = state.step + count
+    arrays, static = eqx.partition(state, eqx.is_array)
 
-    @eqx.filter_jit
-    def advance(
-        state: State, window: Window, key: Array, count: Int[Array, ""] | int
-    ) -> tuple[State, Array, Array]:
-        last = state.step + count
-        arrays, static = eqx.partition(state, eqx.is_array)
+    def one(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        arrays, total, _ = carry
+        state = eqx.combine(arrays, static)
+        new, loss = _step(problem, method, recipe, window, state, key)
+        leaves = jax.tree.leaves(eqx.filter(new.net, eqx.is_inexact_array))
+        healthy = jnp.isfinite(loss) & jnp.all(
+            jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
+        )
+        kept = jax.tree.map(
+            lambda new, old: jnp.where(healthy, new, old),
+            eqx.filter(new, eqx.is_array),
+            arrays,
+        )
+        return kept, total + jnp.where(healthy, loss, 0.0), healthy
 
-        def one(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
-            arrays, total, _ = carry
-            state = eqx.combine(arrays, static)
-            new, loss = _step(problem, method, recipe, window, state, key)
-            leaves = jax.tree.leaves(eqx.filter(new.net, eqx.is_inexact_array))
-            healthy = jnp.isfinite(loss) & jnp.all(
-                jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
-            )
-            kept = jax.tree.map(
-                lambda new, old: jnp.where(healthy, new, old),
-                eqx.filter(new, eqx.is_array),
-                arrays,
-            )
-            return kept, total + jnp.where(healthy, loss, 0.0), healthy
+    def go_on(carry: tuple[Any, Array, Array]) -> Array:
+        return (carry[0].step < last) & carry[2]
 
-        def go_on(carry: tuple[Any, Array, Array]) -> Array:
-            return (carry[0].step < last) & carry[2]
-
-        begin = (arrays, jnp.zeros(()), jnp.asarray(True))
-        arrays, total, healthy = jax.lax.while_loop(go_on, one, begin)
-        return eqx.combine(arrays, static), total, healthy
-
-    return lambda state, window, key, count: advance(
-        state, window, key, jnp.asarray(count, int)
-    )
+    begin = (arrays, jnp.zeros(()), jnp.asarray(True))
+    arrays, total, healthy = jax.lax.while_loop(go_on, one, begin)
+    return eqx.combine(arrays, static), total, healthy
 
 
 def _step(

@@ -7,13 +7,11 @@ from .._optimisers import Adam, Cosine, LevenbergMarquardt
 from ._points import RandomPoints
 from ._recipe import Recipe
 
-PAPER = Recipe()
-
 # One dimension: a small network, all of it in float64, and a second-order optimiser.
 SMALL = Recipe(
     network=Architecture(32, 3, harmonics=8),
     optimiser=LevenbergMarquardt(),
-    steps=200,
+    steps=120,
     points=RandomPoints(20, 48),
     nodes=128,
 )

@@ -67,8 +67,6 @@ def advection(
         reference=lambda x, t: initial(x - speed * t),
         normalised=d > 1,
         fast=recipe,
-        accurate=recipe.but(steps=400)
-        if d == 1
-        else recipe.but(steps=3 * recipe.steps),
+        accurate=recipe.but(steps=400 if d == 1 else 3 * recipe.steps),
         name=f"advection-{d}d",
     )

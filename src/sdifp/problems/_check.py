@@ -70,7 +70,7 @@ def _look(
             [
                 jnp.full(len(_TIMES), jnp.nan)
                 if getattr(problem, name) is None
-                else jax.vmap(lambda t, name=name: problem.target(name, t))(times)
+                else jax.lax.map(lambda t, name=name: problem.target(name, t), times)
                 for name in ("mass", "energy")
             ]
         ),

@@ -60,8 +60,6 @@ def fokker_planck(
         reference=reference,
         profile=lambda x: jnp.prod(1.0 - (x / _WALL) ** 2),
         fast=recipe,
-        accurate=recipe.but(steps=250)
-        if d == 1
-        else recipe.but(steps=3 * recipe.steps),
+        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"fokker-planck-{d}d",
     )

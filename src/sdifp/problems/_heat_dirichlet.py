@@ -61,8 +61,6 @@ def heat_dirichlet(
         reference=reference,
         profile=lambda x: jnp.prod(4.0 * x * (1.0 - x)),
         fast=recipe,
-        accurate=recipe.but(steps=250)
-        if d == 1
-        else recipe.but(steps=3 * recipe.steps),
+        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"heat-dirichlet-{d}d",
     )

@@ -60,9 +60,7 @@ def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
         reference=_solution(float(duration)),
         normalised=d > 1,
         fast=recipe,
-        accurate=recipe.but(windows=10, steps=80)
-        if d == 1
-        else recipe.but(steps=3 * recipe.steps),
+        accurate=recipe.but(windows=10, steps=80) if d == 1 else recipe,
         name=f"kdv-{d}d",
     )
 

@@ -56,8 +56,6 @@ def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:
         reference=reference,
         normalised=True,
         fast=recipe,
-        accurate=recipe.but(steps=250)
-        if d == 1
-        else recipe.but(steps=3 * recipe.steps),
+        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"manufactured-{d}d",
     )

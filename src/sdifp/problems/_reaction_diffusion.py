@@ -98,8 +98,6 @@ def reaction_diffusion(
         neumann=True,
         normalised=d > 1,
         fast=recipe,
-        accurate=recipe.but(steps=250)
-        if d == 1
-        else recipe.but(steps=3 * recipe.steps),
+        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"reaction-diffusion-{d}d",
     )

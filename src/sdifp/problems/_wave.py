@@ -59,8 +59,6 @@ def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Pr
         reference=reference,
         normalised=d > 1,
         fast=recipe,
-        accurate=recipe.but(steps=250)
-        if d == 1
-        else recipe.but(steps=3 * recipe.steps),
+        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"wave-{d}d",
     )

@@ -19,7 +19,21 @@ MAY_IMPORT = {
     "_projection": {"_checks"},
     "_field": {"_checks", "_quadrature", "_projection"},
     "_operators": {"_checks", "_field"},
-    "__init__": {"_domain", "_quadrature", "_projection", "_field", "_operators"},
+    "_networks": {"_checks", "_domain"},
+    "_optimisers": {"_checks"},
+    "problems": {
+        *("_checks", "_domain", "_quadrature", "_field", "_operators"),
+        *("_networks", "_optimisers"),
+    },
+    "_methods": {"_checks", "_quadrature", "_field", "_operators", "problems"},
+    "_training": {
+        *("_checks", "_quadrature", "_field", "_operators"),
+        *("_networks", "problems", "_methods"),
+    },
+    "__init__": {
+        *("_domain", "_quadrature", "_projection", "_field", "_operators"),
+        *("_networks", "_optimisers", "problems", "_methods", "_training"),
+    },
 }
 
 

@@ -93,3 +93,44 @@ def test_benchmark_writes_its_rows(name, tmp_path):
     for row in json.loads(file.read_text()):
         assert {"measured", "contender"} <= set(row)
         assert row["contender"] in done.stdout
+
+
+def test_own_equation_trains(tmp_path):
+    done = run("examples/your_own_pde.py", "--steps", "6", **QUICK)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    first, last = (
+        float(line.split("L2 ")[1].split(",")[0])
+        for line in (lines[0], [k for k in lines if k.startswith("step 6/6")][-1])
+    )
+    assert last < 0.2 * first
+    assert "exact on the rule" in done.stdout
+
+
+STUDIES = {
+    "one_dimension": (["accurate", "--only", "problem=advection"], "SDIFP"),
+    "where_it_pays": (["--only", "value=0.05"], "noise"),
+    "two_and_three_dimensions": (["--only", "problem=advection d=2"], "PostHoc"),
+    "high_dimension": (["--only", "manufactured"], "independent"),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_study_measures_and_goes_on_where_it_was(name, tmp_path):
+    arguments, word = STUDIES[name]
+    file = tmp_path / "rows.jsonl"
+    options = ["--tiny", "--seeds", "1", "--out", file]
+    done = run(f"validation/{name}.py", *arguments, *options, **QUICK)
+    assert done.returncode == 0, done.stderr
+    rows = file.read_text().splitlines()
+    assert len(rows) >= 3
+    assert word in done.stdout
+    # A row that was cut off is measured again, the others are not.
+    file.write_text("\n".join([*rows[:-1], rows[-1][:20]]))
+    if name == "two_and_three_dimensions":
+        again = run(f"validation/{name}.py", *arguments, *options, **QUICK)
+        assert again.returncode == 0, again.stderr
+        assert f"{len(rows) - 1} measured, 1 to do" in again.stdout
+    table = run(f"validation/{name}.py", *arguments, *options, "--table", **QUICK)
+    assert table.returncode == 0, table.stderr
+    assert table.stdout.count("|") > 10

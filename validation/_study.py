@@ -42,6 +42,8 @@ def load(file: Path) -> list[Row]:
     """The saved rows; a last line that was cut off is left out."""
     rows = []
     for line in file.read_text().splitlines() if file.exists() else []:
+        if not line:
+            continue
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
@@ -66,7 +68,8 @@ def sweep(
             "version": sdifp.__version__,
         }
         with file.open("a") as stream:
-            stream.write(json.dumps(row) + "\n")
+            # Begins with a new line, in case that the last one was cut off.
+            stream.write("\n" + json.dumps(row))
         short = {k: v for k, v in row.items() if isinstance(v, float)}
         figures = ", ".join(f"{k} {v:.2e}" for k, v in short.items())
         print(f"[{k + 1}/{len(todo)}] {_name(case)}: {figures}", flush=True)
@@ -103,7 +106,9 @@ def step_costs(
     """The time of a step of each method over that of the first, interleaved."""
     # Correcting afterwards takes no time in training.
     runs = {
-        name: sdifp.train(problem, method, recipe=recipe, key=jax.random.key(0))
+        name: sdifp.train(
+            problem, method, recipe=recipe, key=jax.random.key(0), check=False
+        )
         for name, method in methods.items()
         if name != "PostHoc"
     }

@@ -83,6 +83,7 @@ def main() -> None:
             recipe=recipe,
             key=jax.random.key(case["seed"]),
             every=recipe.steps,
+            check=False,
         )
         return outcome(run.result()) | {"cost": cost}
 

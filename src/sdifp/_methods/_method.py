@@ -5,6 +5,7 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -113,10 +114,9 @@ def integral_errors(
     wanted_mean, wanted_square = (problem.target(k, t) for k in ("mass", "energy"))
     errors = []
     if wanted_mean is not None:
-        unit = jnp.abs(wanted_mean)
-        if wanted_square is not None:
-            # A mass of zero has no relative error: the field's size stands in.
-            unit = jnp.maximum(unit, jnp.sqrt(jnp.abs(wanted_square)))
+        # A mass of zero has no relative error: the field's size stands in.
+        size = jax.lax.stop_gradient(square) if wanted_square is None else wanted_square
+        unit = jnp.maximum(jnp.abs(wanted_mean), jnp.sqrt(jnp.abs(size)))
         errors.append((mean - wanted_mean) / jnp.where(unit > 0.0, unit, 1.0))
     if wanted_square is not None:
         unit = jnp.where(wanted_square > 0.0, wanted_square, 1.0)

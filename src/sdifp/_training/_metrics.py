@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._field import ConservedField
-from .._methods._method import integral_errors
+from .._methods import integral_errors
 from .._quadrature import QuadratureRule
 from ..problems import Problem
 

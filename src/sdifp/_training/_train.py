@@ -71,11 +71,13 @@ class Training:
         key: Array,
         network: Callable[..., Array] | None,
         every: int,
+        check: bool,
     ):
         method.check(problem)
         recipe.points.check(problem.box)
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
-        problem.check(for_check)
+        if check:
+            problem.check(for_check)
         self.problem, self.method, self.recipe = problem, method, recipe
         self.every = every
         self.length = problem.duration / recipe.windows
@@ -189,7 +191,7 @@ class Training:
     def memory(self) -> int:
         """Bytes of temporaries of the compiled step."""
         lowered = _advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
-        return int(lowered.compile().memory_analysis().temp_size_in_bytes)
+        return int(lowered.compile().compiled.memory_analysis().temp_size_in_bytes)
 
     def _measure(self, loss: float) -> Metrics:
         """The metrics of the window in training."""
@@ -376,6 +378,7 @@ def train(
     recipe: Recipe | None = None,
     network: Callable[..., Array] | None = None,
     every: int | None = None,
+    check: bool = True,
     key: Array,
 ) -> Training:
     """Train a network on a problem.
@@ -393,6 +396,8 @@ def train(
     - `network`: a function of one point, shape (d,), and one time that begins at 0; it
         returns one number. By default the one of the recipe.
     - `every`: how many steps lie between metrics; by default a twentieth of all.
+    - `check`: whether data, targets and reference must agree, as `Problem.check` says.
+        Noisy data, for one, need not have the integrals that they should.
     - `key`: for the network, the points, and all other randomness.
 
     Examples:
@@ -409,4 +414,6 @@ def train(
     recipe = problem.fast if recipe is None else recipe
     if every is None:
         every = max(1, recipe.steps * recipe.windows // 20)
-    return Training(problem, method, recipe, key, network, check_count("every", every))
+    return Training(
+        problem, method, recipe, key, network, check_count("every", every), check
+    )

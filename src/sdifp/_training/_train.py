@@ -74,6 +74,8 @@ class Training:
     ):
         method.check(problem)
         recipe.points.check(problem.box)
+        # The method may have an estimator of its own: refuse it where a recipe would.
+        recipe.but(estimator=method.estimator(recipe))
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
         problem.check(for_check)
         self.problem, self.method, self.recipe = problem, method, recipe

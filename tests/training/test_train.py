@@ -10,7 +10,7 @@ import pytest
 from quick import once
 
 import sdifp
-from sdifp._training._train import _check_network
+from sdifp._training import _train
 
 RECIPE = sdifp.Recipe(
     sdifp.Architecture(4, 1),
@@ -57,8 +57,18 @@ def same(one, other):
     return all(map(np.array_equal, leaves(one), leaves(other)))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled_for_one_run():
+    """Steps are few here, so that their program need not be fast."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(eqx, "filter_jit", once)
+        patch.setattr(_train, "_SERIES", 32)
+        patch.setattr(_train, "measure", once(_train.measure.__wrapped__))
+        yield
+
+
 @pytest.fixture(scope="module")
-def projected():
+def projected(compiled_for_one_run):
     """Metrics of every second step, and the result."""
     run = sdifp.train(PROBLEM, recipe=RECIPE, every=2, key=KEY)
     metrics = list(run)
@@ -66,7 +76,7 @@ def projected():
 
 
 @pytest.fixture(scope="module")
-def plain():
+def plain(compiled_for_one_run):
     return sdifp.train(PROBLEM, sdifp.Plain(), recipe=RECIPE, key=KEY).result()
 
 
@@ -193,7 +203,9 @@ def test_windows_join():
         energy=None,
         reference=None,
     )
-    recipe = RECIPE.but(windows=2, steps=3, nodes=32)
+    recipe = RECIPE.but(
+        windows=2, steps=3, nodes=32, optimiser=sdifp.LevenbergMarquardt()
+    )
     run = sdifp.train(problem, sdifp.PostHoc(), recipe=recipe, every=2, key=KEY)
     metrics = list(run)
     assert [(m.step, m.window) for m in metrics] == [(2, 0), (3, 0), (5, 1), (6, 1)]
@@ -217,9 +229,7 @@ def test_windows_join_with_their_velocity():
         ),
         velocity=lambda x: -2.0 * np.pi * jnp.cos(2.0 * np.pi * x[0]),
     )
-    recipe = RECIPE.but(
-        windows=2, steps=2, optimiser=sdifp.LevenbergMarquardt(), nodes=32
-    )
+    recipe = RECIPE.but(windows=2, steps=2, nodes=32)
     trained = sdifp.train(problem, recipe=recipe, key=KEY).result()
     assert trained.metrics.step == 4
     assert trained.certificate.holds
@@ -303,7 +313,7 @@ def test_a_network_of_the_user_and_multipliers_that_move():
 )
 def test_networks_that_do_not_fit_are_refused(network, words, as_user):
     with pytest.raises(ValueError, match=words):
-        _check_network(network, advection(name="mine"))
+        _train._check_network(network, advection(name="mine"))
 
 
 def test_networks_are_checked_before_the_training():

@@ -62,7 +62,7 @@ def compiled_for_one_run():
     """Steps are few here, so that their program need not be fast."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eqx, "filter_jit", once)
-        patch.setattr(_train, "_SERIES", 32)
+        patch.setattr(_train, "_SERIES", 96)
         patch.setattr(_train, "measure", once(_train.measure.__wrapped__))
         yield
 
@@ -203,10 +203,8 @@ def test_windows_join():
         energy=None,
         reference=None,
     )
-    recipe = RECIPE.but(
-        windows=2, steps=3, nodes=32, optimiser=sdifp.LevenbergMarquardt()
-    )
-    run = sdifp.train(problem, sdifp.PostHoc(), recipe=recipe, every=2, key=KEY)
+    recipe = RECIPE.but(windows=2, steps=3, nodes=32)
+    run = sdifp.train(problem, recipe=recipe, every=2, key=KEY)
     metrics = list(run)
     assert [(m.step, m.window) for m in metrics] == [(2, 0), (3, 0), (5, 1), (6, 1)]
     assert {m.steps for m in metrics} == {6}
@@ -229,8 +227,9 @@ def test_windows_join_with_their_velocity():
         ),
         velocity=lambda x: -2.0 * np.pi * jnp.cos(2.0 * np.pi * x[0]),
     )
-    recipe = RECIPE.but(windows=2, steps=2, nodes=32)
-    trained = sdifp.train(problem, recipe=recipe, key=KEY).result()
+    optimiser = sdifp.LevenbergMarquardt()
+    recipe = RECIPE.but(windows=2, steps=2, nodes=32, optimiser=optimiser)
+    trained = sdifp.train(problem, sdifp.PostHoc(), recipe=recipe, key=KEY).result()
     assert trained.metrics.step == 4
     assert trained.certificate.holds
     (before, after, start), data = look_at_hand_over(trained, problem, 0.25)

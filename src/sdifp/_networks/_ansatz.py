@@ -61,8 +61,7 @@ class InTurn(eqx.Module):
         return jax.lax.switch(turn, branches, x, t)
 
 
-# The program runs once a window, so it is not worth the time to optimise it.
-@eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
+@eqx.filter_jit
 def _values(function: Callable[[Array], Array], points: Array) -> Array:
     return jax.vmap(function)(points)
 

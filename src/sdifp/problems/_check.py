@@ -26,7 +26,9 @@ _SAFETY = 10.0
 _AXES = 3
 
 # The program runs once, so it is not worth the time to optimise it.
-_once = eqx.filter_jit(compiler_options={"xla_backend_optimization_level": 0})
+_once: Any = eqx.filter_jit(  # type: ignore[call-overload]
+    compiler_options={"xla_backend_optimization_level": 0}
+)
 
 
 def check_problem(problem: "Problem", key: Array) -> None:
@@ -68,7 +70,7 @@ def _look(
             [
                 jnp.full(len(_TIMES), jnp.nan)
                 if getattr(problem, name) is None
-                else jnp.stack([problem.target(name, t) for t in times])  # type: ignore[arg-type, misc]
+                else jnp.stack([problem.target(name, t) for t in times])  # type: ignore[misc]
                 for name in ("mass", "energy")
             ]
         ),

@@ -206,7 +206,7 @@ SAMPLED = sdifp.Independent(2)
         ({"causal": 1.0, "estimator": SAMPLED}, r"causal needs .* Full\(\), got Indep"),
         (
             {"optimiser": sdifp.LevenbergMarquardt(), "estimator": SAMPLED},
-            r"LevenbergMarquardt needs the residual at each point.* Full\(\), got Indep",
+            r"LevenbergMarquardt needs the residual at each .* Full\(\), got Indep",
         ),
     ],
 )

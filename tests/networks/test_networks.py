@@ -23,7 +23,7 @@ def test_embedding_is_periodic_even_or_neither_axis_by_axis(rng):
 
     x = MIXED.lower + wide * rng.uniform(size=3)
     places = [x, x + period, mirrored(x, -1.0), mirrored(x, 3.0), x + wall]
-    places += [x + [0, 0, 0.5], x + [0.3, 0, 0], x + [0, 0.3, 0]]
+    places += list(x + np.diag([0.3, 0.3, 0.5]))
     # In one batch, so that there is one program.
     found = np.asarray(once(jax.vmap(embedding))(jnp.asarray(np.stack(places))))
     here, other_period, one_wall, other_wall, moved, *changed = found

@@ -11,6 +11,7 @@ from quick import once
 
 import sdifp
 from sdifp import problems
+from sdifp.problems import _check
 from sdifp.problems._kdv import solve
 
 # Data and the part of the equation that is not the highest derivative by t, written
@@ -32,6 +33,11 @@ MOVING = {
     "manufactured": ("mass", "energy"),
 }
 PARTS = (0.0, 0.37, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def compiled_for_one_run(monkeypatch):
+    monkeypatch.setattr(_check, "_once", once)
 
 
 def source(x, t, d):
@@ -150,10 +156,11 @@ def check_targets(problem, name, found, times, weights):
     targets = found["targets"]
     kinds = [k for k in ("mass", "energy") if getattr(problem, k) is not None]
     assert kinds == (["mass"] if name == "fokker_planck" else ["mass", "energy"])
+    by_scipy = one_dimensional_means(problem, times)
     for power, kind, target in zip((1, 2), kinds, targets, strict=False):
         values = found["values"] ** power
         if problem.box.dimension == 1:
-            means = one_dimensional_means(problem, times, power)
+            means = by_scipy[power - 1]
             margin = 1e-10
         else:
             means = values @ weights
@@ -166,12 +173,19 @@ def check_targets(problem, name, found, times, weights):
         assert (np.ptp(target) > 0.05 * np.abs(target).max()) == moves
 
 
-def one_dimensional_means(problem, times, power):
-    """By SciPy's adaptive quadrature."""
+def one_dimensional_means(problem, times):
+    """Of the field and of its square, by SciPy's adaptive quadrature."""
+    if problem.box.dimension > 1:
+        return None
     at_point = once(lambda x: jnp.stack([problem.reference(x, t) for t in times]))
     low, high = problem.box.lower[0], problem.box.upper[0]
+
+    def powers(x):
+        values = np.asarray(at_point(np.array([x])))
+        return np.stack([values, values**2])
+
     integral, _ = scipy.integrate.quad_vec(
-        lambda x: np.asarray(at_point(np.array([x]))) ** power,
+        powers,
         low,
         high,
         epsabs=1e-12,
@@ -297,7 +311,7 @@ def test_the_same_problem_without_disagreement_passes():
         (
             {"initial": lambda x: x},
             ValueError,
-            r"initial must return one .*shape \(1,\)",
+            r"initial must .* got shape \(1,\)",
         ),
         ({"velocity": lambda x: x}, ValueError, r"velocity must .* got shape \(1,\)"),
         ({"profile": lambda x: x}, ValueError, r"profile must .* got shape \(1,\)"),
@@ -305,7 +319,7 @@ def test_the_same_problem_without_disagreement_passes():
         (
             {"duration": 0.0},
             ValueError,
-            "duration must be positive and finite, got 0.0",
+            "duration must be positive .* got 0.0",
         ),
         ({"duration": np.inf}, ValueError, "duration must be positive .* got inf"),
         ({"residual": None}, TypeError, "residual must be a Residual, got None"),

@@ -12,6 +12,7 @@ from quick import once
 import sdifp
 from sdifp._field import _certificate
 from sdifp._training import _train
+from sdifp.problems import _check
 
 RECIPE = sdifp.Recipe(
     sdifp.Architecture(4, 1),
@@ -64,6 +65,7 @@ def compiled_for_one_run():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eqx, "filter_jit", once)
         patch.setattr(_train, "_SERIES", 96)
+        patch.setattr(_check, "_once", once)
         integrals = once(_certificate._two_integrals.__wrapped__)
         patch.setattr(_certificate, "_two_integrals", integrals)
         patch.setattr(_train, "measure", once(_train.measure.__wrapped__))

@@ -127,6 +127,11 @@ def step_costs(
     return {name: seconds / first for name, seconds in best.items()}
 
 
+def equal_steps(recipe: sdifp.Recipe, cost: float) -> int:
+    """The steps that take as long as those of the recipe, where each costs more."""
+    return max(1, round(recipe.steps / cost))
+
+
 def over_seeds(rows: Sequence[Row], name: str) -> str:
     """Median and range of one figure."""
     found = sorted(row[name] for row in rows if row.get(name) is not None)

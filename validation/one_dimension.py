@@ -12,7 +12,17 @@ python validation/one_dimension.py accurate
 import functools
 
 import jax
-from _study import Row, load, options, outcome, over_seeds, step_costs, sweep, table
+from _study import (
+    Row,
+    equal_steps,
+    load,
+    options,
+    outcome,
+    over_seeds,
+    step_costs,
+    sweep,
+    table,
+)
 
 import sdifp
 
@@ -50,7 +60,15 @@ def main() -> None:
     def recipe(name: str) -> sdifp.Recipe:
         if args.setting == "accurate":
             found = problem(name).accurate
-            return found.but(steps=3, windows=1) if args.tiny else found
+            if args.tiny:
+                found = found.but(
+                    network=sdifp.Architecture(4, 1),
+                    points=sdifp.RandomPoints(2, 8),
+                    nodes=16,
+                    steps=3,
+                    windows=1,
+                )
+            return found
         points = sdifp.GridPoints(8, 64) if args.grid else sdifp.RandomPoints(8, 64)
         return sdifp.Recipe(
             sdifp.Architecture(8, 1) if args.tiny else sdifp.Architecture(),
@@ -73,7 +91,7 @@ def main() -> None:
         name, method = case["problem"], METHODS[case["method"]]
         cost = costs(name)[case["method"]]
         settings = recipe(name)
-        settings = settings.but(steps=max(1, round(settings.steps / cost)))
+        settings = settings.but(steps=equal_steps(settings, cost))
         key = jax.random.key(case["seed"])
         trained = sdifp.train(
             problem(name), method, recipe=settings, key=key, every=settings.steps

@@ -16,7 +16,17 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from _study import Row, load, options, outcome, over_seeds, step_costs, sweep, table
+from _study import (
+    Row,
+    equal_steps,
+    load,
+    options,
+    outcome,
+    over_seeds,
+    step_costs,
+    sweep,
+    table,
+)
 
 import sdifp
 
@@ -76,7 +86,7 @@ def main() -> None:
     def measure(case: dict) -> Row:
         problem, recipe = setting(case["regime"], case["value"])
         cost = costs(case["regime"], case["value"])[case["method"]]
-        recipe = recipe.but(steps=max(1, round(recipe.steps / cost)))
+        recipe = recipe.but(steps=equal_steps(recipe, cost))
         run = sdifp.train(
             problem,
             METHODS[case["method"]],

@@ -61,6 +61,11 @@ class InTurn(eqx.Module):
         return jax.lax.switch(turn, branches, x, t)
 
 
+@eqx.filter_jit
+def _values(function: Callable[[Array], Array], points: Array) -> Array:
+    return jax.vmap(function)(points)
+
+
 class Series(eqx.Module):
     """A function on an interval as a trigonometric series: of all harmonics on a
     periodic one, of cosines on a Neumann one. Exact for what the grid resolves."""
@@ -75,7 +80,7 @@ class Series(eqx.Module):
         periodic = bool(box.periodic[0])
         unit = (np.arange(n) + (0.0 if periodic else 0.5)) / n
         points = jnp.asarray(box.lower + box.width * unit[:, None])
-        values = np.asarray(jax.vmap(function)(points), np.float64)
+        values = np.asarray(_values(function, points), np.float64)
         if periodic:
             modes = np.fft.rfft(values) / n
             modes[1:] *= 2.0

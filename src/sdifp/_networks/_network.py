@@ -44,6 +44,12 @@ class Embedding:
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, " size"]:
         """The features of one point."""
+        if x.shape != self.box.lower.shape:
+            # One coordinate would be taken for all of them.
+            raise ValueError(
+                f"x must have shape ({self.box.dimension},), one number for each axis "
+                f"of the network's box, got {x.shape}"
+            )
         lower, width = (
             jnp.asarray(b, x.dtype) for b in (self.box.lower, self.box.width)
         )

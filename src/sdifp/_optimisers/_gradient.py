@@ -62,8 +62,10 @@ class Cosine(Decay):
         """The rate at each step."""
         if self.warmup == 0.0:
             return optax.cosine_decay_schedule(rate, steps)
-        first = max(1, round(self.warmup * steps))
-        return optax.warmup_cosine_decay_schedule(0.0, rate, first, max(steps, 2))
+        # At least one step of each kind, however short the run is.
+        steps = max(steps, 2)
+        first = min(max(1, round(self.warmup * steps)), steps - 1)
+        return optax.warmup_cosine_decay_schedule(0.0, rate, first, steps)
 
 
 class _Gradient(Optimiser):
@@ -151,7 +153,10 @@ class LBFGS(Optimiser):
         return self.shared
 
     def _transformation(self) -> optax.GradientTransformationExtraArgs:
-        search = optax.scale_by_zoom_linesearch(max_linesearch_steps=self.trials)
+        # From a full step, which is right near a minimum; the last one's length is not.
+        search = optax.scale_by_zoom_linesearch(
+            max_linesearch_steps=self.trials, initial_guess_strategy="one"
+        )
         return optax.lbfgs(memory_size=self.memory, linesearch=search)
 
     def start(self, net: Any, steps: int) -> Any:

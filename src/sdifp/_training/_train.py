@@ -75,6 +75,8 @@ class Training:
     ):
         method.check(problem)
         recipe.points.check(problem.box)
+        # The method may have an estimator of its own: refuse it where a recipe would.
+        recipe.but(estimator=method.estimator(recipe))
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
         if check:
             problem.check(for_check)
@@ -153,6 +155,8 @@ class Training:
             while len(self._done) < self.recipe.windows:
                 for _ in self:
                     pass
+        # The loop asks for the result itself when it comes to its end.
+        if self._result is None:
             self._result = self._finish()
         return self._result
 
@@ -221,8 +225,9 @@ class Training:
         )
 
     def _close_window(self) -> None:
-        """Keep the field of this window, and begin the next one with its end."""
-        field = with_net(self.window.final, self.state.net)
+        """Keep the network of this window, and begin the next one with the end of the
+        field that was trained: one that is corrected afterwards goes on uncorrected."""
+        field = with_net(self.window.field, self.state.net)
         self._done.append(_raw(field))
         if len(self._done) == self.recipe.windows:
             return
@@ -278,6 +283,7 @@ class _Rate(eqx.Module):
 
 
 def _zero(x: Array, t: Array) -> Array:
+    # By name, so that it is the same one in every window and so is their program.
     return jnp.zeros((), x.dtype)
 
 

@@ -1,0 +1,363 @@
+"""Whole trainings: their numbers, windows, failures and certificates."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from quick import once
+
+import sdifp
+from sdifp._field import _certificate
+from sdifp._training import _train
+from sdifp.problems import _check
+
+RECIPE = sdifp.Recipe(
+    sdifp.Architecture(4, 1),
+    sdifp.Adam(0.05),
+    steps=6,
+    points=sdifp.RandomPoints(2, 3),
+    nodes=16,
+)
+KEY = jax.random.key(5)
+sine = lambda x: jnp.sin(2.0 * np.pi * x)
+
+
+def advection(**changes):
+    """A wave that travels once around a circle of length 1."""
+    settings = {
+        "box": sdifp.Box([0.0], [1.0], periodic=True),
+        "duration": 0.5,
+        "residual": sdifp.Residual(
+            sdifp.advection([1.0]), lambda u, x, t: sdifp.time_derivative(u)(x, t)
+        ),
+        "initial": lambda x: 1.0 + sine(x[0]),
+        "mass": 1.0,
+        "energy": 1.5,
+        "reference": lambda x, t: 1.0 + sine(x[0] - t),
+    }
+    return sdifp.Problem(**{**settings, **changes})
+
+
+PROBLEM = advection()
+
+
+def numbers(metrics):
+    """All but the time that it took."""
+    out = dataclasses.asdict(metrics)
+    del out["seconds"]
+    return out
+
+
+def leaves(tree):
+    return jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
+
+
+def same(one, other):
+    return all(map(np.array_equal, leaves(one), leaves(other)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_for_one_run():
+    """Steps are few here, so that their program need not be fast."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(eqx, "filter_jit", once)
+        patch.setattr(_train, "_SERIES", 96)
+        patch.setattr(_check, "_once", once)
+        integrals = once(_certificate._two_integrals.__wrapped__)
+        patch.setattr(_certificate, "_two_integrals", integrals)
+        patch.setattr(_train, "measure", once(_train.measure.__wrapped__))
+        yield
+
+
+@pytest.fixture(scope="module")
+def projected(compiled_for_one_run):
+    """Metrics of every second step, and the result."""
+    run = sdifp.train(PROBLEM, recipe=RECIPE, every=2, key=KEY)
+    metrics = list(run)
+    return metrics, run.result()
+
+
+@pytest.fixture(scope="module")
+def plain(compiled_for_one_run):
+    return sdifp.train(PROBLEM, sdifp.Plain(), recipe=RECIPE, key=KEY).result()
+
+
+def test_metrics_come_every_so_many_steps(projected):
+    metrics, trained = projected
+    assert [m.step for m in metrics] == [2, 4, 6]
+    for one in (*metrics, trained.metrics):
+        assert one.steps == 6
+        assert one.window == 0
+        assert one.seconds > 0.0
+        assert 0.0 < one.scale[0] <= one.scale[1]
+        assert max(one.mass_error, one.energy_error) < 0.1
+    assert trained.metrics.loss == metrics[-1].loss
+    text = str(trained.metrics)
+    for word in ("step 6/6", "loss", "L2", "mass", "energy", "scale"):
+        assert word in text
+
+
+def test_the_same_key_gives_the_same_numbers_however_it_is_asked_for(projected):
+    run = sdifp.train(PROBLEM, recipe=RECIPE, every=2, key=KEY)
+
+    def passed_on():
+        trained = yield from run
+        return trained
+
+    # Look once and leave, go on elsewhere, and ask for the result at the end.
+    found = [next(iter(run))]
+    rest = passed_on()
+    while True:
+        try:
+            found.append(next(rest))
+        except StopIteration as stop:
+            returned = stop.value
+            break
+    metrics, trained = projected
+    assert list(map(numbers, found)) == list(map(numbers, metrics))
+    assert returned is run.result()
+    assert same(returned.parameters, trained.parameters)
+    assert numbers(returned.metrics) == numbers(trained.metrics)
+
+
+def test_another_key_gives_other_numbers(plain):
+    key = jax.random.key(6)
+    other = sdifp.train(PROBLEM, sdifp.Plain(), recipe=RECIPE, key=key).result()
+    assert other.metrics.loss != plain.metrics.loss
+    assert not same(other.parameters, plain.parameters)
+
+
+def errors_by_hand(field):
+    """Worst errors of mass and energy, and that in L2, on a rule of 509 points."""
+    grid, times = np.arange(509) / 509, np.linspace(0.0, 0.5, 9)
+
+    @once
+    def on_grid(x, times):
+        return jax.lax.map(lambda t: jax.vmap(lambda x: field(x, t))(x), times)
+
+    values = np.asarray(on_grid(jnp.asarray(grid)[:, None], jnp.asarray(times)))
+    exact = 1.0 + np.sin(2.0 * np.pi * (grid[None, :] - times[:, None]))
+    mass = np.abs(values.mean(1) - 1.0).max() / np.sqrt(1.5)
+    energy = np.abs((values**2).mean(1) / 1.5 - 1.0).max()
+    return mass, energy, np.linalg.norm(values - exact) / np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("which", ["plain", "projected"])
+def test_metrics_are_what_they_say(which, request):
+    trained = request.getfixturevalue(which)
+    trained = trained[1] if isinstance(trained, tuple) else trained
+    mass, energy, l2 = errors_by_hand(trained.field)
+    found = trained.metrics
+    assert np.isclose(found.l2_error, l2, rtol=1e-10)
+    assert np.isclose(found.mass_error, mass, rtol=1e-9, atol=1e-14)
+    assert np.isclose(found.energy_error, energy, rtol=1e-9, atol=1e-14)
+    assert l2 > 1e-3
+
+
+def test_training_afterwards_is_plain_training(plain):
+    after = sdifp.train(PROBLEM, sdifp.PostHoc(), recipe=RECIPE, key=KEY).result()
+    assert same(after.parameters, plain.parameters)
+    assert plain.certificate is None
+    assert plain.metrics.scale is None
+    assert after.certificate.holds
+    assert isinstance(after.field, sdifp.ConservedField)
+
+
+def test_certificates_hold(projected):
+    _, trained = projected
+    assert trained.certificate.holds
+    times = sorted({row.time for row in trained.certificate.rows})
+    assert np.allclose(times, np.linspace(0.0, 0.5, 5))
+
+
+def test_initial_data_hold_by_construction(plain):
+    look = once(lambda x, t: (plain.net(x, t), PROBLEM.initial(x)))
+    for t, holds in ((0.0, True), (0.5, False)):
+        value, data = look(jnp.asarray([0.3]), jnp.asarray(t))
+        assert (value == data) == holds
+
+
+def look_at_hand_over(trained, problem, end):
+    """Values and rates just before and at the time, then initial values and rates."""
+    x = jnp.linspace(0.05, 0.95, 7)[:, None]
+    times = jnp.asarray([np.nextafter(end, 0.0), end, 0.0])
+
+    @once
+    def look(x, times):
+        def at(x, t):
+            field = lambda t: trained.field(x, t)
+            return jnp.stack(jax.jvp(field, (t,), (jnp.ones_like(t),)))
+
+        over_x = jax.vmap(at, (0, None))
+        data = jax.vmap(problem.initial)(x)
+        return jax.lax.map(lambda t: over_x(x, t), times), data
+
+    return jax.tree.map(np.asarray, look(x, times))
+
+
+def test_windows_join():
+    # Walls on which the field vanishes: the data of a window are the field before it.
+    bump = lambda x: jnp.sin(np.pi * x[0])
+    problem = advection(
+        box=sdifp.Box([0.0], [1.0]),
+        initial=bump,
+        profile=lambda x: x[0] * (1.0 - x[0]),
+        mass=2.0 / np.pi,
+        energy=None,
+        reference=None,
+    )
+    recipe = RECIPE.but(windows=2, steps=3, nodes=32)
+    run = sdifp.train(problem, sdifp.Plain(), recipe=recipe, every=2, key=KEY)
+    metrics = list(run)
+    assert [(m.step, m.window) for m in metrics] == [(2, 0), (3, 0), (5, 1), (6, 1)]
+    assert {m.steps for m in metrics} == {6}
+    trained = run.result()
+    assert (trained.metrics.step, trained.metrics.window) == (6, 1)
+    assert trained.metrics.l2_error is None
+    assert trained.metrics.energy_error is None
+    (before, after, start), data = look_at_hand_over(trained, problem, 0.25)
+    assert np.allclose(before[:, 0], after[:, 0], rtol=0.0, atol=1e-12)
+    # The windows are not one function: their slopes differ.
+    assert np.max(np.abs(before[:, 1] - after[:, 1])) > 1e-3
+    assert np.allclose(start[:, 0], data, rtol=0.0, atol=1e-12)
+
+
+def test_windows_join_with_their_velocity():
+    problem = advection(
+        residual=sdifp.Residual(
+            -sdifp.laplacian(), lambda u, x, t: sdifp.time_derivative(u, 2)(x, t)
+        ),
+        velocity=lambda x: -2.0 * np.pi * jnp.cos(2.0 * np.pi * x[0]),
+    )
+    optimiser = sdifp.LevenbergMarquardt()
+    recipe = RECIPE.but(windows=2, steps=2, nodes=32, optimiser=optimiser)
+    trained = sdifp.train(problem, sdifp.PostHoc(), recipe=recipe, key=KEY).result()
+    assert trained.metrics.step == 4
+    assert trained.certificate.holds
+    (before, after, start), data = look_at_hand_over(trained, problem, 0.25)
+    assert np.allclose(before[:, 0], after[:, 0], rtol=0.0, atol=1e-11)
+    assert np.allclose(before[:, 1], after[:, 1], rtol=0.0, atol=1e-10)
+    assert np.allclose(start[:, 0], data, rtol=0.0, atol=1e-12)
+    rate = -2.0 * np.pi * np.cos(2.0 * np.pi * np.linspace(0.05, 0.95, 7))
+    assert np.allclose(start[:, 1], rate, rtol=0.0, atol=1e-10)
+
+
+def test_a_loss_that_is_lost_leaves_the_last_good_state():
+    # The equation drives u up to where it has no value.
+    def remainder(u, x, t):
+        return sdifp.time_derivative(u)(x, t) - 30.0 + 0.0 * jnp.sqrt(2.5 - u(x, t))
+
+    problem = advection(
+        residual=sdifp.Residual(sdifp.advection([1.0]), remainder), reference=None
+    )
+    recipe = RECIPE.but(steps=100)
+    run = sdifp.train(problem, sdifp.Plain(), recipe=recipe, every=50, key=KEY)
+    words = r"not finite at step \d+; .*Try a lower rate, Adam\(clip=1.0\), float64"
+    with pytest.raises(sdifp.TrainingDiverged, match=words) as caught:
+        run.result()
+    trained = caught.value.trained
+    assert isinstance(caught.value, ArithmeticError)
+    assert 0 < trained.metrics.step < 100
+    assert f"at step {trained.metrics.step + 1};" in str(caught.value)
+    assert all(np.all(np.isfinite(leaf)) for leaf in leaves(trained.parameters))
+    assert np.isfinite(trained.field(jnp.asarray([0.2]), jnp.asarray(0.4)))
+    assert np.isfinite(trained.metrics.mass_error)
+    # There is no way on from here.
+    with pytest.raises(sdifp.TrainingDiverged):
+        run.result()
+
+
+class Wave(eqx.Module):
+    """A network of a user: two parameters, and a number that is none."""
+
+    size: jax.Array
+    phase: jax.Array
+    order: int
+
+    def __call__(self, x, t):
+        return self.size * jnp.cos(2.0 * np.pi * self.order * x[0] + self.phase * t)
+
+
+def test_a_network_of_the_user_and_multipliers_that_move():
+    net = Wave(jnp.asarray(0.3), jnp.asarray(1.0), 2)
+    method = sdifp.AugmentedLagrangian(rate=0.5)
+    run = sdifp.train(PROBLEM, method, recipe=RECIPE, network=net, key=KEY)
+    assert np.all(run.state.multipliers == 0.0)
+    trained = run.result()
+    assert trained.parameters.order == 2
+    assert not same(trained.parameters, net)
+    # One for each of two times and two integrals; the energy's is far from fulfilled.
+    assert run.state.multipliers.shape == (2, 2)
+    assert np.all(np.abs(run.state.multipliers[:, 1]) > 1e-4)
+    assert trained.certificate is None
+    assert trained.metrics.scale is None
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        (lambda x, t: x[0] * t, "network has no parameters to train"),
+        (
+            jax.tree_util.Partial(lambda p, x, t: (p * x) + t, jnp.ones(1)),
+            r"must return one number for one point and time, got shape \(1,\)",
+        ),
+        (
+            sdifp.Architecture(3, 1).build(sdifp.Box.cube(2), 1.0, key=KEY),
+            r"cannot be evaluated at a point of shape \(1,\) and a time, which mine",
+        ),
+        (
+            jax.tree_util.Partial(lambda p, x: jnp.sum(p * x), jnp.ones(1)),
+            r"cannot be evaluated at a point of shape \(1,\) .*TypeError",
+        ),
+    ],
+    ids=["no parameters", "vector", "two inputs", "no time"],
+)
+def test_networks_that_do_not_fit_are_refused(network, words, as_user):
+    with pytest.raises(ValueError, match=words):
+        _train._check_network(network, advection(name="mine"))
+
+
+def test_networks_are_checked_before_the_training():
+    with pytest.raises(ValueError, match="network has no parameters to train"):
+        sdifp.train(PROBLEM, network=lambda x, t: x[0], recipe=RECIPE, key=KEY)
+
+
+def test_a_sampled_residual_in_five_dimensions():
+    root = np.sqrt(5.0)
+    problem = sdifp.Problem(
+        sdifp.Box.cube(5, periodic=True),
+        0.5,
+        sdifp.Residual(
+            -sdifp.laplacian(), lambda u, x, t: sdifp.time_derivative(u)(x, t)
+        ),
+        lambda x: 1.0 + jnp.sum(sine(x)) / root,
+        mass=1.0,
+    )
+    recipe = RECIPE.but(
+        estimator=sdifp.Independent(2, directions=sdifp.Rademacher()),
+        gradient=sdifp.Subsampled(4),
+        final_nodes=64,
+        steps=4,
+    )
+    run = sdifp.train(problem, recipe=recipe, every=2, key=KEY)
+    losses = [metrics.loss for metrics in run]
+    trained = run.result()
+    assert len(losses) == 2
+    assert np.all(np.isfinite(losses))
+    assert trained.certificate.holds
+    # The rule afterwards is the finer one.
+    assert trained.field.rule.nodes.shape == (64, 5)
+
+
+def test_single_precision():
+    with jax.enable_x64(False):
+        problem = advection(energy=None, reference=None)
+        run = sdifp.train(problem, recipe=RECIPE, key=jax.random.key(1))
+        trained = run.result()
+        assert all(leaf.dtype == jnp.float32 for leaf in leaves(trained.parameters))
+        assert trained.certificate.holds
+        assert trained.metrics.mass_error < 0.1
+        assert trained.field(jnp.ones(1), jnp.zeros(())).dtype == jnp.float32

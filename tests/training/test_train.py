@@ -63,7 +63,7 @@ def same(one, other):
 def compiled_for_one_run():
     """Steps are few here, so that their program need not be fast."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(eqx, "filter_jit", once)
+        patch.setattr(_train, "_advance", once(_train._advance.__wrapped__))
         patch.setattr(_train, "_SERIES", 96)
         patch.setattr(_check, "_once", once)
         integrals = once(_certificate._two_integrals.__wrapped__)

@@ -15,7 +15,7 @@ from ..problems import Problem
 
 # Nodes of the independent rule, in 1, 2, 3 and more dimensions. In one to three they
 # are not those of the rule in training, whose numbers of nodes are round.
-_NODES = (509, 83**2, 29**3, 2**12)
+_NODES = (509, 83**2, 29**3, 2**14)
 TIMES = 9
 
 

@@ -89,6 +89,8 @@ def outcome(trained: sdifp.Trained) -> Row:
         "mass": metrics["mass_error"],
         "energy": metrics["energy_error"],
         "on_rule": max((r.on_rule for r in rows), default=None),
+        # From independent randomisations: the error itself, not that of one more rule.
+        "continuum": max((abs(r.continuum) for r in rows), default=None),
         "loss": metrics["loss"],
         "steps": metrics["steps"],
         "seconds": metrics["seconds"],

@@ -54,6 +54,9 @@ def reaction_diffusion(
             size = jnp.exp(rate * t) * 0.5 / spread(t)
             return size * wrapped_gaussian(x[0], 1.0, spread(t), 4.0)
 
+        def initial(x: Array) -> Array:
+            return wrapped_gaussian(x[0], 1.0, 0.5, 4.0)
+
         def mass(t: Array) -> Array:
             return jnp.exp(rate * t) * mass_of_gaussian(0.5)
 
@@ -77,6 +80,10 @@ def reaction_diffusion(
             # Every factor is positive, and their product is of order one.
             return jnp.exp(rate * t + jnp.sum(jnp.log(factors)))
 
+        # The same at time 0, without the series: one narrow layer of features.
+        def initial(x: Array) -> Array:
+            return jnp.exp(a * jnp.sum(jnp.cos(jnp.pi * (x - 1.0))))
+
         def mass(t: Array) -> Array:
             return jnp.exp(rate * t) * float(first) ** d
 
@@ -91,7 +98,7 @@ def reaction_diffusion(
         box=box,
         duration=duration,
         residual=residual,
-        initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
+        initial=initial,
         mass=mass,
         energy=energy,
         reference=reference,

@@ -33,12 +33,13 @@ def high_dimensional(dimension: int) -> Recipe:
     """A hundred dimensions or a thousand: the nodes of the rule are redrawn in every
     step, so that the network cannot learn its noise."""
     return Recipe(
-        network=Architecture(64, 3, bottleneck=16),
+        # Two harmonics: the second one of a Neumann axis is its first whole wave.
+        network=Architecture(64, 3, harmonics=2, bottleneck=16),
         optimiser=Adam(1e-2 if dimension <= 300 else 5e-3, Cosine()),
-        steps=4000,
-        points=RandomPoints(2, 64),
+        steps=2500,
+        points=RandomPoints(2, 128),
         nodes=512,
-        final_nodes=2**14,
+        final_nodes=2**16,
         gradient=Subsampled(32),
         estimator=Full(),
     )

@@ -47,7 +47,7 @@ def test_demo_draws_the_picture_that_it_names(tmp_path):
 
 
 def test_wrapping_example_runs_and_certifies():
-    done = run("examples/wrap_your_network.py")
+    done = run("examples/wrap_your_network.py", **QUICK)
     assert done.returncode == 0, done.stderr
     assert "exact on the rule" in done.stdout
     assert "frozen: " in done.stdout
@@ -110,7 +110,6 @@ def test_own_equation_trains(tmp_path):
 STUDIES = {
     "one_dimension": ["accurate", "--only", "problem=advection method=SDIFP"],
     "where_it_pays": ["--only", "value=0.05 method=SDIFP"],
-    "two_and_three_dimensions": ["--only", "problem=advection d=2"],
     "high_dimension": ["--only", "manufactured d=8 way=independent"],
 }
 

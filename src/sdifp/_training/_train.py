@@ -405,17 +405,6 @@ def train(
     - `check`: whether data, targets and reference must agree, as `Problem.check` says.
         Noisy data, for one, need not have the integrals that they should.
     - `key`: for the network, the points, and all other randomness.
-
-    Examples:
-        >>> import jax, sdifp
-        >>> problem = sdifp.problems.advection()
-        >>> recipe = sdifp.Recipe(sdifp.Architecture(8, 1), steps=20)
-        >>> run = sdifp.train(problem, recipe=recipe, key=jax.random.key(0))
-        >>> for metrics in run:
-        ...     pass
-        >>> trained = run.result()
-        >>> trained.certificate.holds
-        True
     """
     recipe = problem.fast if recipe is None else recipe
     if every is None:

@@ -1,5 +1,6 @@
 """Levenberg-Marquardt on fresh batches, for networks of some thousand parameters."""
 
+import itertools
 from typing import Any
 
 import equinox as eqx
@@ -109,6 +110,6 @@ def lower_gram(a: Float[Array, "n p"]) -> Float[Array, "n n"]:
     edges = [n * k // _BLOCKS for k in range(_BLOCKS + 1)]
     strips = [
         jnp.pad(a[start:stop] @ a[:stop].T, ((0, 0), (0, n - stop)))
-        for start, stop in zip(edges, edges[1:], strict=False)
+        for start, stop in itertools.pairwise(edges)
     ]
     return jnp.concatenate(strips)

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from .._projection import Status
 from .._quadrature import QuadratureRule, lattice, monte_carlo, sobol
-from ._field import ConservedField
+from ._field import ConservedField, FieldAt
 from ._targets import Times
 
 # Nodes and randomisations of the estimate of the continuum, and its confidence.
@@ -168,7 +168,7 @@ def certify(
         statuses = np.atleast_1d(np.asarray(now.status))
         scales = np.atleast_1d(np.asarray(now.scale))
         found = [
-            volume * np.asarray(_two_integrals(field, time, r)).reshape(2, -1)
+            volume * np.asarray(_two_integrals(now, r)).reshape(2, -1)
             for r in (field.rule, other, *rules)
         ]
         for k, pair in enumerate(zip(field.mass, field.energy, strict=True)):
@@ -210,11 +210,12 @@ def certify(
 
 
 @eqx.filter_jit
-def _two_integrals(
-    field: ConservedField, t: Array | None, rule: QuadratureRule
-) -> Array:
-    now = field.at(t)
-    return rule.mean(lambda x: jnp.stack([now(x), now(x) ** 2]))
+def _two_integrals(now: FieldAt, rule: QuadratureRule) -> Array:
+    def powers(x: Array) -> Array:
+        value = now(x)
+        return jnp.stack([value, value**2])
+
+    return rule.mean(powers)
 
 
 def _independent(rule: QuadratureRule, key: Array) -> QuadratureRule:

@@ -10,6 +10,7 @@ python validation/one_dimension.py accurate
 """
 
 import functools
+import statistics
 
 import jax
 from _study import (
@@ -129,7 +130,7 @@ def main() -> None:
 
 def _figure(rows: list[Row], name: str) -> str:
     if name in ("steps", "seconds"):
-        return f"{sum(r[name] for r in rows) / len(rows):.0f}"
+        return f"{statistics.median(r[name] for r in rows):.0f}"
     return over_seeds(rows, name)
 
 

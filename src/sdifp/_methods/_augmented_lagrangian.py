@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._quadrature import QuadratureRule
-from ..problems import Problem, Recipe
+from ..problems import Problem
 from ._method import Method, integral_errors
 
 
@@ -30,11 +30,6 @@ class AugmentedLagrangian(Method):
             value = getattr(self, name)
             if not 0.0 < value < float("inf"):
                 raise ValueError(f"{name} must be positive and finite, got {value!r}")
-
-    def field(
-        self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
-    ) -> Any:
-        return net
 
     def multipliers(self, problem: Problem) -> Float[Array, " n"]:
         return jnp.zeros(sum(k is not None for k in (problem.mass, problem.energy)))

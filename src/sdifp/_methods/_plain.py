@@ -1,9 +1,5 @@
 """The plain physics-informed network."""
 
-from typing import Any
-
-from .._quadrature import QuadratureRule
-from ..problems import Problem, Recipe
 from ._method import Method
 
 
@@ -13,8 +9,3 @@ class Plain(Method):
     @property
     def needs_targets(self) -> bool:
         return False
-
-    def field(
-        self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
-    ) -> Any:
-        return net

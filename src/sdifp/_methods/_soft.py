@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._quadrature import QuadratureRule
-from ..problems import Problem, Recipe
+from ..problems import Problem
 from ._method import Method, integral_errors
 
 
@@ -25,11 +25,6 @@ class Soft(Method):
     def __check_init__(self) -> None:
         if not 0.0 < self.weight < float("inf"):
             raise ValueError(f"weight must be positive and finite, got {self.weight!r}")
-
-    def field(
-        self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
-    ) -> Any:
-        return net
 
     def rows(
         self,

@@ -11,7 +11,7 @@ from .._operators import Residual, time_derivative
 from .._operators import advection as advection_operator
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
 from ._problem import Problem
-from ._recipes import SMALL, recipe_for
+from ._recipes import recipe_for
 
 # The initial data in more than one dimension are exp(_SIZE / sqrt(d) sum_k cos ...):
 # the variance stays of order one in any dimension.
@@ -56,7 +56,7 @@ def advection(
         # E[exp(b cos)] is the Bessel function I_0(b).
         mass, energy = (float(scipy.special.iv(0, k * a)) ** d for k in (1.0, 2.0))
 
-    recipe = SMALL if d == 1 else recipe_for(d)
+    recipe = recipe_for(d)
     return Problem(
         box=box,
         duration=duration,

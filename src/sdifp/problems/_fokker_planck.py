@@ -9,7 +9,7 @@ from .._domain import Box
 from .._operators import Residual, time_derivative
 from .._operators import fokker_planck as fokker_planck_operator
 from ._problem import Problem
-from ._recipes import SMALL, recipe_for
+from ._recipes import recipe_for
 
 _WALL = 5.0
 _START, _WIDTH = 1.0, 0.5
@@ -47,7 +47,7 @@ def fokker_planck(
         exponent = -0.5 * jnp.sum((x - centre) ** 2) / variance
         return jnp.exp(exponent) / (2.0 * np.pi * variance) ** (0.5 * d)
 
-    recipe = SMALL if d == 1 else recipe_for(d)
+    recipe = recipe_for(d)
     return Problem(
         box=Box.cube(d, -_WALL, _WALL),
         duration=duration,

@@ -8,7 +8,7 @@ from .._checks import check_count
 from .._domain import Box
 from .._operators import Residual, laplacian, time_derivative
 from ._problem import Problem
-from ._recipes import SMALL, recipe_for
+from ._recipes import recipe_for
 
 
 def heat_dirichlet(
@@ -47,7 +47,7 @@ def heat_dirichlet(
         first, third = sizes(t)
         return (0.5 * (first**2 + third**2)) ** d
 
-    recipe = SMALL if d == 1 else recipe_for(d)
+    recipe = recipe_for(d)
     return Problem(
         box=Box.cube(d, 0.0, 1.0),
         duration=duration,

@@ -16,7 +16,7 @@ from .._networks import Architecture
 from .._operators import Residual, third_derivatives
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
 from ._problem import Problem
-from ._recipes import SMALL, recipe_for
+from ._recipes import recipe_for
 
 _LOWER, _PERIOD = -9.0, 20.0
 # Points in space, pieces in time and polynomials on each, of the spectral solution.
@@ -48,8 +48,9 @@ def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
 
     volume = _PERIOD if d > 1 else 1.0
     # The data are narrow beside the circle, so that they need many harmonics.
-    small = SMALL.but(network=Architecture(32, 3, harmonics=24))
-    recipe = small if d == 1 else recipe_for(d)
+    recipe = recipe_for(d)
+    if d == 1:
+        recipe = recipe.but(network=Architecture(32, 3, harmonics=24))
     return Problem(
         box=Box.cube(d, _LOWER, _LOWER + _PERIOD, periodic=True),
         duration=duration,

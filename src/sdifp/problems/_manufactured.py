@@ -9,7 +9,7 @@ from .._checks import check_count
 from .._domain import Box
 from .._operators import Residual, laplacian, time_derivative
 from ._problem import Problem
-from ._recipes import SMALL, recipe_for
+from ._recipes import recipe_for
 
 
 def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:
@@ -41,7 +41,7 @@ def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:
         return jnp.cos(s + t) - laplacian_of_u
 
     one, two = (float(scipy.special.jv(0, k / root)) ** d for k in (1.0, 2.0))
-    recipe = SMALL if d == 1 else recipe_for(d)
+    recipe = recipe_for(d)
     return Problem(
         box=Box.cube(d, 0.0, 2.0, periodic=True),
         duration=duration,

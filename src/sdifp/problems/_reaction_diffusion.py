@@ -10,7 +10,7 @@ from .._domain import Box
 from .._operators import Residual, laplacian, reaction, time_derivative
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
 from ._problem import Problem
-from ._recipes import SMALL, recipe_for
+from ._recipes import recipe_for
 
 _SIZE = 1.0
 # Terms of the cosine series of exp(a cos) with a <= 1: the next is below 1e-17.
@@ -93,7 +93,7 @@ def reaction_diffusion(
             )
             return jnp.exp(2.0 * rate * t + d * jnp.log(square))
 
-    recipe = SMALL if d == 1 else recipe_for(d)
+    recipe = recipe_for(d)
     return Problem(
         box=box,
         duration=duration,

@@ -2,7 +2,6 @@
 
 from .._field import Subsampled
 from .._networks import Architecture
-from .._operators import Full
 from .._optimisers import Adam, Cosine, LevenbergMarquardt
 from ._points import RandomPoints
 from ._recipe import Recipe
@@ -41,10 +40,11 @@ def high_dimensional(dimension: int) -> Recipe:
         nodes=512,
         final_nodes=2**16,
         gradient=Subsampled(32),
-        estimator=Full(),
     )
 
 
 def recipe_for(dimension: int) -> Recipe:
-    """The recipe for a dimension, 2 or more."""
+    """The recipe for a dimension."""
+    if dimension == 1:
+        return SMALL
     return low_dimensional(dimension) if dimension <= 6 else high_dimensional(dimension)

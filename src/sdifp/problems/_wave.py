@@ -10,7 +10,7 @@ from .._domain import Box
 from .._operators import Residual, laplacian, time_derivative
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
 from ._problem import Problem
-from ._recipes import SMALL, recipe_for
+from ._recipes import recipe_for
 
 
 def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Problem:
@@ -44,7 +44,7 @@ def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Pr
     square = float(energy_of_gaussian(1.0, period)) / period
     mass, energy = root * mean, d * mean**2 + (square - mean**2)
     volume = period if d == 1 else 1.0
-    recipe = SMALL if d == 1 else recipe_for(d)
+    recipe = recipe_for(d)
     return Problem(
         box=Box.cube(d, -3.0, 5.0, periodic=True),
         duration=duration,

@@ -54,8 +54,7 @@ def main() -> None:
     rule = sdifp.rule_for(box, 256, key=key)
     u = sdifp.conserve(net, rule, mass=1.0, energy=2.0, normalised=True)
     heat = sdifp.Residual(
-        -sdifp.laplacian(),
-        remainder=lambda u, x, t: sdifp.time_derivative(u)(x, t),
+        sdifp.time_derivative() - sdifp.laplacian(),
         source=lambda x, t: jnp.sin(jnp.sum(jnp.cos(jnp.pi * x)) / d**0.5 + t),
     )
     times = jnp.array([0.1, 0.4, 0.6, 0.9])

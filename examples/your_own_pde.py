@@ -23,11 +23,6 @@ def main() -> None:
     steps = parser.parse_args().steps
     jax.config.update("jax_enable_x64", True)
 
-    # Burgers, u_t + u u_x = nu u_xx: derivatives of u that the operator does not have.
-    def transport(u, x, t):
-        value, slope = jax.linearize(u, x, t)
-        return slope(value * jnp.ones_like(x), jnp.ones_like(t))
-
     # Cole and Hopf: u = -2 nu w_x / w solves it if w solves the heat equation.
     def exact(x, t):
         wave = jnp.exp(-NU * jnp.pi**2 * t)
@@ -37,7 +32,11 @@ def main() -> None:
     burgers = sdifp.Problem(
         box=sdifp.Box([0.0], [2.0], periodic=True),
         duration=1.0,
-        residual=sdifp.Residual(-NU * sdifp.laplacian(), transport),
+        # u_t + u u_x = nu u_xx: a linear operator, and a function of u and grad u.
+        residual=sdifp.Residual(
+            sdifp.time_derivative() - NU * sdifp.laplacian(),
+            lambda u, grad, x, t: u * grad[0],
+        ),
         initial=lambda x: exact(x, 0.0),
         mass=0.0,
         reference=exact,

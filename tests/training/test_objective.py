@@ -25,8 +25,8 @@ def plain_problem():
         box=sdifp.Box([0.0], [1.0], periodic=True),
         duration=0.5,
         residual=sdifp.Residual(
-            sdifp.third_derivatives(),
-            lambda u, x, t: sdifp.time_derivative(u)(x, t) + u(x, t) ** 2,
+            sdifp.time_derivative() + sdifp.third_derivatives(),
+            lambda u, grad, x, t: u**2 + u * grad[0],
         ),
         initial=lambda x: 1.0 + jnp.sin(2.0 * jnp.pi * x[0]),
         mass=1.0,
@@ -40,9 +40,7 @@ def rich_problem():
     return sdifp.Problem(
         box=sdifp.Box([0.0], [1.0]),
         duration=0.5,
-        residual=sdifp.Residual(
-            -sdifp.laplacian(), lambda u, x, t: sdifp.time_derivative(u, 2)(x, t)
-        ),
+        residual=sdifp.Residual(sdifp.time_derivative(2) - sdifp.laplacian()),
         initial=shape,
         velocity=lambda x: 0.3 * shape(x),
         mass=lambda t: 0.5 * jnp.exp(0.3 * t),
@@ -57,7 +55,10 @@ def mass_problem():
     return sdifp.Problem(
         problem.box,
         problem.duration,
-        sdifp.Residual(sdifp.advection([2.0]), problem.residual.remainder),
+        sdifp.Residual(
+            sdifp.time_derivative() + sdifp.advection([2.0]),
+            remainder=lambda u, x, t: u(x, t) ** 2,
+        ),
         problem.initial,
         mass=1.0,
     )

@@ -30,9 +30,7 @@ def advection(**changes):
     settings = {
         "box": sdifp.Box([0.0], [1.0], periodic=True),
         "duration": 0.5,
-        "residual": sdifp.Residual(
-            sdifp.advection([1.0]), lambda u, x, t: sdifp.time_derivative(u)(x, t)
-        ),
+        "residual": sdifp.Residual(sdifp.time_derivative() + sdifp.advection([1.0])),
         "initial": lambda x: 1.0 + sine(x[0]),
         "mass": 1.0,
         "energy": 1.5,
@@ -227,9 +225,7 @@ def test_windows_join():
 
 def test_windows_join_with_their_velocity():
     problem = advection(
-        residual=sdifp.Residual(
-            -sdifp.laplacian(), lambda u, x, t: sdifp.time_derivative(u, 2)(x, t)
-        ),
+        residual=sdifp.Residual(sdifp.time_derivative(2) - sdifp.laplacian()),
         velocity=lambda x: -2.0 * np.pi * jnp.cos(2.0 * np.pi * x[0]),
     )
     optimiser = sdifp.LevenbergMarquardt()
@@ -247,12 +243,11 @@ def test_windows_join_with_their_velocity():
 
 def test_a_loss_that_is_lost_leaves_the_last_good_state():
     # The equation drives u up to where it has no value.
-    def remainder(u, x, t):
-        return sdifp.time_derivative(u)(x, t) - 30.0 + 0.0 * jnp.sqrt(2.5 - u(x, t))
-
-    problem = advection(
-        residual=sdifp.Residual(sdifp.advection([1.0]), remainder), reference=None
+    residual = sdifp.Residual(
+        sdifp.time_derivative() + sdifp.advection([1.0]),
+        lambda u, grad, x, t: 0.0 * jnp.sqrt(2.5 - u) - 30.0,
     )
+    problem = advection(residual=residual, reference=None)
     recipe = RECIPE.but(steps=100)
     run = sdifp.train(problem, sdifp.Plain(), recipe=recipe, every=50, key=KEY)
     words = r"not finite at step \d+; .*Try a lower rate, Adam\(clip=1.0\), float64"
@@ -330,9 +325,7 @@ def test_a_sampled_residual_in_five_dimensions():
     problem = sdifp.Problem(
         sdifp.Box.cube(5, periodic=True),
         0.5,
-        sdifp.Residual(
-            -sdifp.laplacian(), lambda u, x, t: sdifp.time_derivative(u)(x, t)
-        ),
+        sdifp.Residual(sdifp.time_derivative() - sdifp.laplacian()),
         lambda x: 1.0 + jnp.sum(sine(x)) / root,
         mass=1.0,
     )

@@ -1,5 +1,6 @@
 """conserve: a network whose integrals hold at every time."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -230,6 +231,25 @@ class ConservedField(eqx.Module):
             f"can have, {least:g}"
             + (" or more, with a profile" if self.profile else "")
         )
+
+
+def correction_series(
+    u: ConservedField, t: Float[Array, ""], order: int
+) -> Float[Array, "terms 4"]:
+    """Scale, level, pivot and offset of a field with one component at one time, and
+    their derivatives by t up to an order."""
+
+    def value(t: Array) -> Array:
+        c = u.at(t).correction
+        return jnp.stack([c.scale, c.level, c.pivot, c.offset])
+
+    terms, function = [], value
+    for _ in range(order):
+        terms.append(function(t))
+        function = functools.partial(
+            lambda f, t: jax.jvp(f, (t,), (jnp.ones_like(t),))[1], function
+        )
+    return jnp.stack([*terms, function(t)])
 
 
 @eqx.filter_jit

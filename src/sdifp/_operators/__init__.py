@@ -23,6 +23,7 @@ from ._operator import mixed_derivative as mixed_derivative
 from ._operator import mixed_derivatives as mixed_derivatives
 from ._operator import reaction as reaction
 from ._operator import third_derivatives as third_derivatives
+from ._operator import time_derivative as time_derivative
 from ._paths import Automatic as Automatic
 from ._paths import ByDirections as ByDirections
 from ._paths import Nested as Nested
@@ -30,7 +31,6 @@ from ._paths import Path as Path
 from ._paths import ThroughLayer as ThroughLayer
 from ._paths import VmappedJet as VmappedJet
 from ._residual import Residual as Residual
-from ._residual import time_derivative as time_derivative
 from ._samplers import Coordinates as Coordinates
 from ._samplers import Gaussian as Gaussian
 from ._samplers import Rademacher as Rademacher

@@ -1,6 +1,7 @@
 """An operator applied to a field: at one point or many, and how that is done."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
@@ -10,10 +11,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
-from .._field import ConservedField, FieldAt
+from .._field import ConservedField, FieldAt, correction_series
+from .._projection import Correction
 from ._jet import add
 from ._parts import call
 from ._paths import Path, Step
+from ._symbol import Symbol
 
 if TYPE_CHECKING:
     from ._operator import Operator
@@ -123,52 +126,100 @@ def raw_of(u: Any) -> Callable[[Array, Array | None], Array]:
     return lambda x, t: call(net, x, t)
 
 
-class Affine(NamedTuple):
-    """A field as `scale f + shift profile` at each point of a batch, flat."""
+class Parts(NamedTuple):
+    """A point, and what an operator and a local term take of a function there."""
 
-    scale: Array | None
-    shift: Array | None
-    profile: Callable[[Array], Array] | None
+    terms: Array
+    "see `Found`"
     value: Array | None
-    "the field itself, where it was asked for"
+    gradient: Array | None
 
 
-def affine(u: Any, batch: Batch, need_value: bool) -> Affine:
-    """The affine structure of a field, with one quadrature for each time."""
-    profile = u.profile if isinstance(u, ConservedField | FieldAt) else None
+class Corrections(NamedTuple):
+    """What makes a conserved field of the raw network, at each point of a batch."""
 
-    def at(
-        x: Array, t: Array | None
-    ) -> tuple[Array | None, Array | None, Array | None]:
-        now = u.at(t) if isinstance(u, ConservedField) else u
-        if isinstance(now, FieldAt):
-            one = jnp.ones(x.shape[0], x.dtype)
-            scale, shift = now.scale.astype(x.dtype), now.shift.astype(x.dtype)
-            value = jax.vmap(now)(x) if need_value else None
-            return one * scale, one * shift, value
-        value = jax.vmap(lambda x: call(u, x, t))(x) if need_value else None
-        return None, None, value
+    series: Float[Array, "n terms 4"]
+    "see `correction_series`; two terms where there are derivatives by t"
+    profile: Parts | None
+    "of the profile"
 
-    times = None if batch.t is None else 0
-    out = jax.vmap(at, (0, times))(batch.x, batch.t)
-    scale, shift, value = (None if v is None else v.reshape(-1) for v in out)
-    return Affine(scale, shift, profile, value)
+    def __call__(self, raw: Parts, rate: Array | None) -> Parts:
+        """The same parts of the field, from those of the network, at one point."""
+        dtype, phi = raw.terms.dtype, self.profile
+        correction = _correction(self.series[0])
+        scale, shift = correction.scale.astype(dtype), correction.shift.astype(dtype)
+
+        def times(a: Array | None, b: Array | None) -> Array | None:
+            out = None if a is None else scale * a
+            return out if out is None or b is None else out + shift * b
+
+        def value(series: Array) -> Array:
+            assert raw.value is not None
+            known = phi if phi is None or phi.value is None else phi.value[None]
+            return _correction(series)(raw.value[None], known)[0]
+
+        terms = times(raw.terms, None if phi is None else phi.terms)
+        gradient = times(raw.gradient, None if phi is None else phi.gradient)
+        assert terms is not None
+        if raw.value is None:
+            return Parts(terms, None, gradient)
+        if rate is None:
+            return Parts(terms, value(self.series[0]), gradient)
+        now, change = jax.jvp(value, (self.series[0],), (self.series[1],))
+        return Parts(terms + rate * change, now, gradient)
 
 
-PointFunction = Callable[[Array, Array | None, Array | None], Array]
-"""Of a point, its time, and the token that stands for `vmap` over points."""
+def _correction(series: Float[Array, " 4"]) -> Correction:
+    return Correction(*series, jnp.zeros((), jnp.int32))
+
+
+def over_batch(function: Callable[[Array, Array | None], Array], batch: Batch) -> Array:
+    """A function of one point and its time at each point of a batch, flat. Points
+    inside times: what depends on the time alone is done once for each."""
+    over_x = jax.vmap(function, (0, None))
+    over_t = jax.vmap(over_x, (0, None if batch.t is None else 0))
+    out = over_t(batch.x, batch.t)
+    return out.reshape(-1, *out.shape[2:])
+
+
+def series_of(u: Any, batch: Batch, order: int) -> Float[Array, "n terms 4"] | None:
+    """The correction at each point of a batch, with one quadrature for each time; None
+    for functions that have none."""
+    if isinstance(u, FieldAt):
+        c = u.correction
+        one = jnp.stack([c.scale, c.level, c.pivot, c.offset])[None, None]
+    elif isinstance(u, ConservedField) and batch.t is None:
+        c = u.at().correction
+        one = jnp.stack([c.scale, c.level, c.pivot, c.offset])[None, None]
+    elif isinstance(u, ConservedField):
+        one = jax.vmap(lambda t: correction_series(u, t, order))(batch.t)
+    else:
+        return None
+    full = jnp.broadcast_to(one[:, None], (*batch.x.shape[:2], *one.shape[1:]))
+    return full.reshape(-1, *one.shape[1:])
+
+
+PointFunction = Callable[[Array, Array | None, Array | None, Any], Array]
+"""Of a point, its time, the token that stands for `vmap` over points, and data of this
+point."""
+
+
+def mapped_over(function: PointFunction, timed: bool) -> Callable[..., Array]:
+    """The function under `vmap` over points, times and data."""
+    over = (0, 0 if timed else None, 0)
+    return jax.vmap(lambda x, t, data: function(x, t, x, data), over)
 
 
 def over_points(
-    function: PointFunction, x: Array, t: Array | None, chunk: int
+    function: PointFunction, x: Array, t: Array | None, data: Any, chunk: int
 ) -> Array:
     """A function at many points, `chunk` of them at a time; in reverse mode each chunk
     is evaluated again, so that memory does not grow with their number."""
-    mapped = jax.vmap(lambda x, t: function(x, t, x), (0, None if t is None else 0))
+    mapped = mapped_over(function, t is not None)
     n = x.shape[0]
     if n <= chunk:
-        return mapped(x, t)
-    pieces = in_chunks((x, t), n, chunk)
+        return mapped(x, t, data)
+    pieces = in_chunks((x, t, data), n, chunk)
     out = jax.lax.map(lambda piece: jax.checkpoint(mapped)(*piece), pieces)
     return out.reshape(-1, *out.shape[2:])[:n]
 
@@ -186,6 +237,10 @@ def in_chunks(tree: Any, n: int, chunk: int) -> Any:
         return a.reshape(pieces, size, *a.shape[1:])
 
     return jax.tree.map(split, tree)
+
+
+Local = Callable[..., Array]
+"""Of the value, the gradient, the point and, if there is one, the time."""
 
 
 class Applied(eqx.Module):
@@ -211,84 +266,166 @@ class Applied(eqx.Module):
         no time or n times, or shape (n_t, n_x, d) with n_t times. Many points are
         evaluated in chunks, and each time costs one quadrature."""
         batch, shape = batch_of(self.u, x, t)
-        values = affine(self.u, batch, self.has_zero(batch))
-        out = self.total(
-            batch, values, self.derivatives(batch, raw_of(self.u), shape != ())
-        )
-        return out.reshape(shape)
+        (one,) = evaluations([self], batch)
+        return one.values(shape != ()).reshape(shape)
 
-    def total(self, batch: Batch, values: Affine, raw: Array) -> Array:
-        """`A[u] = scale A[f] + shift A[profile]`, from the derivatives of f; the terms
-        of order zero act on u itself."""
-        out = raw if values.scale is None else values.scale * raw
-        rest = self.rest(batch, values)
-        return out if rest is None else out + rest
-
-    def rest(self, batch: Batch, values: Affine) -> Array | None:
-        """What the derivatives of f do not give: terms of order zero, and the
-        profile."""
-        out = None
-        if values.value is not None:
-            over = (0, None if batch.t is None else 0)
-            zero: Any = lambda x, t: self.operator.symbol(x, t).zero
-            out = values.value * jax.vmap(zero, over)(batch.points, batch.times)
-        profile = values.profile
-        if profile is not None and values.shift is not None:
-            derivatives = self.derivatives(batch, lambda x, t: profile(x), True)
-            out = add(out, values.shift * derivatives)
-        return out
-
-    def has_zero(self, batch: Batch) -> bool:
-        """Whether the operator has terms of order zero."""
+    def symbol_kinds(self, batch: Batch) -> Symbol:
+        """The shape of the operator: which kinds of terms it has."""
         x, t = batch.x[0, 0], None if batch.t is None else batch.t[0]
-        return jax.eval_shape(self.operator.symbol, x, t).zero is not None
+        return jax.eval_shape(self.operator.symbol, x, t)
 
-    def at_point(
-        self, function: Callable[[Array, Array | None], Array]
-    ) -> PointFunction:
-        """The derivatives of a function at one point."""
-        return lambda x, t, token: self.steps(function, x, t, token)[0]
-
-    def steps(
+    def parts(
         self,
         function: Callable[[Array, Array | None], Array],
         x: Array,
         t: Array | None,
         token: Array | None,
-    ) -> tuple[Array, tuple[Step, ...]]:
-        """The derivatives at a point, and the steps they took."""
-        symbol = self.operator.symbol(x, t)
-        return self.path.derivatives(lambda x: function(x, t), x, symbol, token)
-
-    def derivatives(
-        self,
-        batch: Batch,
-        function: Callable[[Array, Array | None], Array],
-        many: bool,
-    ) -> Array:
-        """The terms of order one and higher at each point of a batch, flat."""
-        point = self.at_point(function)
-        if not many:
-            # Without vmap, so that users can put any transformation around it.
-            t = None if batch.t is None else batch.t[0]
-            return point(batch.x[0, 0], t, None)[None]
-        return over_points(point, batch.points, batch.times, self.chunk_for(batch))
+        need: "Need",
+    ) -> Parts:
+        """What the operator, and a local term, take of a function at one point."""
+        found = self.path.derivatives(function, x, t, self.operator.symbol(x, t), token)
+        value, gradient = found.value, found.gradient
+        if not need.value:
+            value = None
+        elif value is None:
+            value = function(x, t)
+        if not need.gradient:
+            gradient = None
+        elif gradient is None:
+            gradient = jax.grad(function)(x, t)
+        return Parts(found.terms, value, gradient)
 
     def chunk_for(self, batch: Batch, copies: int = 1) -> int:
         """How many points are evaluated at a time."""
         if self.chunk is not None:
             return self.chunk
-        steps = self._steps(batch)
+        steps = self.steps(batch)
         rows = max([1, *(s.rows for s in steps)])
         limit = _OTHER_ROWS
         if jax.default_backend() == "cpu":
             limit = min(max(_CPU_ROWS, batch.x.shape[-1] // 2), _MOST_CPU_ROWS)
         return max(1, limit // (copies * rows))
 
-    def _steps(self, batch: Batch) -> tuple[Step, ...]:
+    def steps(self, batch: Batch) -> tuple[Step, ...]:
+        """How the derivatives are found."""
         x, t = batch.x[0, 0], None if batch.t is None else batch.t[0]
         raw = raw_of(self.u)
-        return jax.eval_shape(lambda x, t: self.steps(raw, x, t, None), x, t)[1]
+
+        def run(x: Array, t: Array | None) -> Any:
+            return self.path.derivatives(raw, x, t, self.operator.symbol(x, t), None)
+
+        return jax.eval_shape(run, x, t).steps
+
+
+class Need(NamedTuple):
+    """What is needed of the network at each point, beside the terms."""
+
+    value: bool
+    gradient: bool
+
+
+class Evaluation(eqx.Module):
+    """An operator and a local term on a function, at each point of a batch: what one
+    pass through the network has to give, and what is made of it."""
+
+    applied: Applied
+    batch: Batch
+    local: Local | None
+    need: Need = eqx.field(static=True)
+    data: tuple[Corrections | None, Array | None]
+    "for each point: the correction, and what is known before the pass"
+
+    def at_point(
+        self, x: Array, t: Array | None, token: Array | None, data: Any
+    ) -> Float[Array, ""]:
+        """The value at one point, from its data."""
+        corrections, known = data
+        applied = self.applied
+        parts = applied.parts(raw_of(applied.u), x, t, token, self.need)
+        symbol = applied.operator.symbol(x, t)
+        if corrections is not None:
+            parts = corrections(parts, symbol.rate)
+        out = parts.terms
+        if symbol.zero is not None:
+            out = out + symbol.zero * parts.value
+        if self.local is not None:
+            arguments = (parts.value, parts.gradient, x)
+            value = self.local(*arguments, *(() if t is None else (t,)))
+            out = out + one_number("local", value)
+        return out if known is None else out + known
+
+    def values(self, many: bool = True) -> Float[Array, " n"]:
+        """The value at each point of the batch, flat."""
+        points, times = self.batch.points, self.batch.times
+        if not many:
+            # Without vmap, so that users can put any transformation around it.
+            data = jax.tree.map(lambda a: a[0], self.data)
+            t = None if times is None else times[0]
+            return self.at_point(points[0], t, None, data)[None]
+        chunk = self.applied.chunk_for(self.batch)
+        return over_points(self.at_point, points, times, self.data, chunk)
+
+
+def evaluations(
+    applied: Sequence[Applied],
+    batch: Batch,
+    local: Local | None = None,
+    known: Array | None = None,
+) -> list[Evaluation]:
+    """Some operators on the same function, each with the same local term, and with
+    numbers for each point that are added; what they share is computed once."""
+    u = applied[0].u
+    kinds = [a.symbol_kinds(batch) for a in applied]
+    moving = any(k.rate is not None for k in kinds)
+    if isinstance(u, FieldAt) and (
+        moving or any(k.acceleration is not None for k in kinds)
+    ):
+        raise ValueError("u is at one time already: time_derivative() needs the field")
+    series = series_of(u, batch, 1 if moving else 0)
+    out = []
+    for a, kind in zip(applied, kinds, strict=True):
+        changing = kind.rate is not None and series is not None
+        value = kind.zero is not None or local is not None or changing
+        need = Need(value, local is not None)
+        corrections = None
+        if series is not None:
+            corrections = Corrections(series, _profile_parts(a, batch, need))
+        own = known
+        if kind.acceleration is not None:
+            own = add(own, over_batch(functools.partial(_acceleration, a), batch))
+        out.append(Evaluation(a, batch, local, need, (corrections, own)))
+    return out
+
+
+def _profile_parts(applied: Applied, batch: Batch, need: Need) -> Parts | None:
+    profile = getattr(applied.u, "profile", None)
+    if profile is None:
+        return None
+    still = lambda x, t: profile(x)
+    parts = lambda x, t: applied.parts(still, x, t, None, need)
+    over = (0, None if batch.t is None else 0)
+    return jax.vmap(parts, over)(batch.points, batch.times)
+
+
+def _acceleration(applied: Applied, x: Array, t: Array) -> Array:
+    """The term of u_tt at one point."""
+
+    def rate(t: Array) -> Array:
+        return jax.jvp(lambda t: applied.u(x, t), (t,), (jnp.ones_like(t),))[1]
+
+    weight = applied.operator.symbol(x, t).acceleration
+    assert weight is not None
+    return weight * jax.jvp(rate, (t,), (jnp.ones_like(t),))[1]
+
+
+def one_number(name: str, value: Any) -> Array:
+    """What a user's function returned at one point. Raises unless it is a number."""
+    value = jnp.asarray(value)
+    if value.shape != ():
+        raise ValueError(
+            f"{name} must return one number for one point, got shape {value.shape}"
+        )
+    return value
 
 
 class Plan(eqx.Module):
@@ -350,4 +487,4 @@ def make_plan(
         return int(analysis.temp_size_in_bytes)
 
     gradient = memory(jax.grad(values)) if jax.tree.leaves(params) else None
-    return Plan(applied._steps(batch), points, size, memory(values), gradient)
+    return Plan(applied.steps(batch), points, size, memory(values), gradient)

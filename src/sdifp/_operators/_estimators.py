@@ -7,7 +7,7 @@ unbiased if J and I are independent, and `r_J r_I` is then an unbiased estimate 
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,17 +16,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
 from .._field import ConservedField
-from ._apply import (
-    Applied,
-    Batch,
-    PointFunction,
-    affine,
-    batch_of,
-    in_chunks,
-    over_points,
-    raw_of,
-)
-from ._jet import add
+from ._apply import Batch, Evaluation, PointFunction, batch_of, in_chunks, mapped_over
 from ._operator import Operator
 from ._paths import Automatic, Path, VmappedJet
 from ._residual import Residual
@@ -94,8 +84,10 @@ class Full(Estimator):
     def estimate(
         self, residual: Residual, u: Any, batch: Batch, key: Array
     ) -> Estimate:
-        parts = _parts(residual, u, batch, [residual.operator], self.path, self.chunk)
-        loss = _mean(lambda r: 0.5 * r[0] ** 2, parts)
+        parts = residual.evaluations(
+            u, batch, [residual.operator], self.path, self.chunk
+        )
+        loss = _mean(lambda r: 0.5 * r**2, parts)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
 
@@ -121,9 +113,9 @@ class _DoublyStochastic(Estimator):
         self, residual: Residual, u: Any, batch: Batch, live: Operator, still: Operator
     ) -> tuple[Array, Array]:
         """The loss whose gradient is `mean r_J grad r_I`, and `mean r_J r_I`."""
-        r_i, r_j = _parts(residual, u, batch, [live, still], self.path, self.chunk)
+        r_i, r_j = residual.evaluations(u, batch, [live, still], self.path, self.chunk)
         known = jax.lax.stop_gradient(r_j.values())
-        surrogate = _mean(lambda r, known: known * r[0], [r_i], known)
+        surrogate = _mean(lambda r, known: known * r, [r_i], known)
         product = jax.lax.stop_gradient(surrogate)
         # The value of half the mean square, with the gradient of the surrogate.
         return surrogate - product + 0.5 * product, product
@@ -192,8 +184,8 @@ class Symmetric(Estimator):
             residual.operator.sample(k, self.n, self.directions)
             for k in jax.random.split(key)
         ]
-        parts = _parts(residual, u, batch, both, self.path, self.chunk)
-        loss = _mean(lambda r: 0.5 * r[0] * r[1], parts)
+        parts = residual.evaluations(u, batch, both, self.path, self.chunk)
+        loss = _mean(lambda r, s: 0.5 * r * s, parts)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
 
@@ -219,8 +211,8 @@ class Shared(Estimator):
         self, residual: Residual, u: Any, batch: Batch, key: Array
     ) -> Estimate:
         one = residual.operator.sample(key, self.n, self.directions)
-        parts = _parts(residual, u, batch, [one], self.path, self.chunk)
-        return Estimate(_mean(lambda r: 0.5 * r[0] ** 2, parts), None)
+        parts = residual.evaluations(u, batch, [one], self.path, self.chunk)
+        return Estimate(_mean(lambda r: 0.5 * r**2, parts), None)
 
 
 def stde(n: int, directions: Sampler = Coordinates()) -> Shared:
@@ -230,78 +222,29 @@ def stde(n: int, directions: Sampler = Coordinates()) -> Shared:
     return Shared(n, directions, VmappedJet(), chunk=2**31 - 1)
 
 
-class _Part(NamedTuple):
-    """The residual with a part of the operator in place of it, at each point: `scale
-    A[f] + rest` with f the raw network."""
-
-    applied: Applied
-    batch: Batch
-    scale: Float[Array, " n"]
-    rest: Float[Array, " n"]
-
-    @property
-    def function(self) -> PointFunction:
-        return self.applied.at_point(raw_of(self.applied.u))
-
-    def values(self) -> Float[Array, " n"]:
-        points, times = self.batch.points, self.batch.times
-        chunk = self.applied.chunk_for(self.batch)
-        raw = over_points(self.function, points, times, chunk)
-        return self.scale * raw + self.rest
-
-
-def _parts(
-    residual: Residual,
-    u: Any,
-    batch: Batch,
-    operators: Sequence[Operator],
-    path: Path,
-    chunk: int | None,
-) -> list[_Part]:
-    """The residual with each of some operators; what they share is computed once."""
-    applied = [Applied(a, u, path, chunk) for a in operators]
-    values = affine(u, batch, any(a.has_zero(batch) for a in applied))
-    exact = residual.exact(u, batch)
-    zero = jnp.zeros(batch.points.shape[0], batch.x.dtype)
-    scale = jnp.ones_like(zero) if values.scale is None else values.scale
-    rests = [add(a.rest(batch, values), exact) for a in applied]
-    return [
-        _Part(a, batch, scale, zero if rest is None else rest)
-        for a, rest in zip(applied, rests, strict=True)
-    ]
-
-
 def _mean(
-    combine: Callable[..., Array], parts: Sequence[_Part], *known: Array
+    combine: Callable[..., Array], parts: Sequence[Evaluation], *known: Array
 ) -> Float[Array, ""]:
     """The mean over points of a function of the residuals of one point, and of known
     numbers for each."""
-    batch, scale = parts[0].batch, parts[0].scale
-    functions = [p.function for p in parts]
+    batch = parts[0].batch
     chunk = min(p.applied.chunk_for(batch, len(parts)) for p in parts)
 
-    def all_parts(x: Array, t: Array | None, token: Array | None) -> Array:
-        return jnp.stack([f(x, t, token) for f in functions])
+    def one(x: Array, t: Array | None, token: Array | None, data: Any) -> Array:
+        own, known = data
+        values = [p.at_point(x, t, token, d) for p, d in zip(parts, own, strict=True)]
+        return combine(*values, *known)
 
-    def one(raw: Array, scale: Array, rest: Array, *known: Array) -> Array:
-        return combine(scale * raw + rest, *known)
-
-    data = (scale, jnp.stack([p.rest for p in parts], 1), *known)
-    total = fused_sum(all_parts, one, batch.points, batch.times, data, chunk)
+    data = ([p.data for p in parts], known)
+    total = fused_sum(one, batch.points, batch.times, data, chunk)
     return total / batch.points.shape[0]
 
 
 def fused_sum(
-    function: Callable[..., Array],
-    combine: Callable[..., Array],
-    x: Array,
-    t: Array | None,
-    data: tuple[Array, ...],
-    chunk: int,
+    function: PointFunction, x: Array, t: Array | None, data: Any, chunk: int
 ) -> Array:
-    """`sum_n combine(function(x_n, t_n), *data_n)`, a chunk of points at a time, each
-    forward and backward at once: nothing is kept of a chunk but its part of the
-    gradient.
+    """The sum of a function over points, a chunk of them at a time, each forward and
+    backward at once: nothing is kept of a chunk but its part of the gradient.
 
     Reverse mode only, and not by the points. `function` may close over what is
     differentiated.
@@ -310,34 +253,28 @@ def fused_sum(
     xs, ts, pieces = in_chunks((x, t, data), n, chunk)
     # The rows that fill the last chunk count nothing.
     live = (jnp.arange(xs.shape[0] * xs.shape[1]) < n).reshape(xs.shape[:2])
-    mapped = jax.vmap(lambda x, t: function(x, t, x), (0, None if t is None else 0))
-    pure, closed_over = jax.closure_convert(
-        mapped, xs[0], None if ts is None else ts[0]
-    )
+    mapped = mapped_over(function, t is not None)
+    pure, closed_over = jax.closure_convert(mapped, *_piece((xs, ts, pieces)))
 
-    def total(values: Array, data: tuple[Array, ...], live: Array) -> Array:
-        return jnp.sum(jnp.where(live, jax.vmap(combine)(values, *data), 0.0))
+    def total(params: Any, data: Any, chunk: Any) -> Array:
+        x, t, live = chunk
+        return jnp.sum(jnp.where(live, pure(x, t, data, *params), 0.0))
 
-    def one(params: Any) -> Array:
-        return total(pure(*_piece((xs, ts)), *params), _piece(pieces), live[0])
-
-    dtype = jax.eval_shape(one, list(closed_over)).dtype
+    chunks = (xs, ts, live)
+    first = _piece((pieces, chunks))
+    dtype = jax.eval_shape(total, list(closed_over), *first).dtype
 
     def value(params: Any, data: Any, chunks: Any) -> Array:
         def body(carry: Array, piece: Any) -> tuple[Array, None]:
-            data, (x, t, live) = piece
-            return carry + total(pure(x, t, *params), data, live), None
+            return carry + total(params, *piece), None
 
         return _scan(body, jnp.zeros((), dtype), (data, chunks))[0]
 
     def forward(params: Any, data: Any, chunks: Any) -> tuple[Array, Any]:
         def body(carry: Any, piece: Any) -> tuple[Any, Any]:
-            data, (x, t, live) = piece
-            values, pull = jax.vjp(lambda params: pure(x, t, *params), params)
-            out, (slope, by_data) = jax.value_and_grad(total, (0, 1))(
-                values, data, live
+            out, (by_params, by_data) = jax.value_and_grad(total, (0, 1))(
+                params, *piece
             )
-            (by_params,) = pull(slope)
             return jax.tree.map(jnp.add, carry, (out, by_params)), by_data
 
         start = (jnp.zeros((), dtype), jax.tree.map(jnp.zeros_like, params))
@@ -350,7 +287,7 @@ def fused_sum(
 
     run = jax.custom_vjp(value)
     run.defvjp(forward, backward)
-    return run(list(closed_over), pieces, (xs, ts, live))
+    return run(list(closed_over), pieces, chunks)
 
 
 def _piece(pieces: Any) -> Any:

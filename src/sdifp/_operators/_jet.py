@@ -77,6 +77,11 @@ def constant(value: Any, order: int) -> Jet:
     return Jet(jnp.asarray(value), (None,) * (order - 1), None)
 
 
+def only_top(jet: Jet) -> bool:
+    """Whether no direction but the first derivative in the top changes the value."""
+    return jet.index is None and all(r is None for r in jet.lower)
+
+
 def add(a: Array | None, b: Array | None) -> Array | None:
     """The sum, where None is zero."""
     if a is None or b is None:

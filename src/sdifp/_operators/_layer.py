@@ -11,6 +11,7 @@ so that as many directions as z has entries are pushed through the rest of the n
 with the metric `B^T c B`, instead of one for each coordinate. Exact.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array
 
-from ._jet import Collapse, Jet, densify
+from ._jet import Collapse, Jet, constant, densify, only_top
 from ._taylor import Composed, Interpreter
 
 
@@ -30,7 +31,10 @@ def identity_jet(x: Array, top: Array | None, order: int) -> Jet:
 
 
 def _first_layer(
-    closed: core.ClosedJaxpr, jet: Jet, collapse: Collapse, token: Array | None
+    closed: core.ClosedJaxpr,
+    inputs: Sequence[Jet],
+    collapse: Collapse,
+    token: Array | None,
 ) -> tuple[Interpreter, dict[Any, Jet], list[Any]]:
     """Evaluate what depends on x coordinate by coordinate, and the linear maps of it.
 
@@ -38,7 +42,7 @@ def _first_layer(
     the equations that are left.
     """
     stage = Interpreter(closed, collapse, token)
-    stage.values[closed.jaxpr.invars[0]] = jet
+    stage.values.update(zip(closed.jaxpr.invars, inputs, strict=True))
     exits: dict[Any, Jet] = {}
     later: list[Any] = []
     for eqn in closed.jaxpr.eqns:
@@ -49,7 +53,8 @@ def _first_layer(
         stage.step(eqn)
         for var in eqn.outvars:
             value = stage.values[var]
-            if isinstance(value, Jet) and value.index is None:
+            meets = isinstance(value, Jet) and value.index is None
+            if meets and not only_top(value):
                 exits[var] = value
     # What depends on x coordinate by coordinate and is used again after the layer.
     used = [a for eqn in later for a in eqn.invars] + [closed.jaxpr.outvars[0]]
@@ -57,7 +62,11 @@ def _first_layer(
         if isinstance(atom, core.Literal) or atom in exits:
             continue
         if isinstance(stage.values.get(atom), Jet | Composed):
-            exits[atom] = densify(stage.jet(atom), collapse.directions)
+            value = stage.jet(atom)
+            if only_top(value):
+                stage.values[atom] = value
+            else:
+                exits[atom] = densify(value, collapse.directions)
     return stage, exits, later
 
 
@@ -65,21 +74,27 @@ def _first_layer(
 _NEVER = 2**40
 
 
-def layer_width(closed: core.ClosedJaxpr, x: Array) -> tuple[int, bool]:
+def layer_width(closed: core.ClosedJaxpr, at: Sequence[Array]) -> tuple[int, bool]:
     """How many directions the path through the first layer has, and whether the slopes
-    of the layer differ from point to point."""
+    of the layer differ from point to point.
+
+    **Arguments:**
+
+    - `at`: the point, and the time if it is an argument.
+    """
     widths: list[int] = []
 
-    def slopes(x: Array) -> list[Array]:
+    def slopes(x: Array, *time: Array) -> list[Array]:
         collapse = Collapse(2, x.shape[0], jnp.ones(()))
-        _, exits, _ = _first_layer(closed, identity_jet(x, None, 2), collapse, None)
+        inputs = (identity_jet(x, None, 2), *(constant(t, 2) for t in time))
+        _, exits, _ = _first_layer(closed, inputs, collapse, None)
         widths.extend(
             _NEVER if jnp.iscomplexobj(jet.primal) else jet.primal.size
             for jet in exits.values()
         )
         return [row for jet in exits.values() if (row := jet.lower[0]) is not None]
 
-    program = jax.make_jaxpr(slopes)(x).jaxpr
+    program = jax.make_jaxpr(slopes)(*at).jaxpr
     reached = set(program.invars)
     for eqn in program.eqns:
         if any(a in reached for a in eqn.invars if not isinstance(a, core.Literal)):
@@ -89,21 +104,27 @@ def layer_width(closed: core.ClosedJaxpr, x: Array) -> tuple[int, bool]:
 
 
 def through_layer(
-    closed: core.ClosedJaxpr, jet: Jet, collapse: Collapse, token: Array | None
-) -> tuple[Array, set[str]]:
-    """The collapsed coefficient of order 2 of a function of one point, over all
-    coordinates, and the primitives that had no rule."""
-    stage, exits, later = _first_layer(closed, jet, collapse, token)
+    closed: core.ClosedJaxpr,
+    inputs: Sequence[Jet],
+    collapse: Collapse,
+    token: Array | None,
+) -> tuple[Array, Array, set[str]]:
+    """The value of a function, its collapsed coefficient of order 2 over all
+    coordinates of the first argument, and the primitives that had no rule."""
+    stage, exits, later = _first_layer(closed, inputs, collapse, token)
+    dtype = inputs[0].primal.dtype
     blocks = [e.lower[0] for e in exits.values()]
     sizes = [e.primal.size for e in exits.values()]
     width, d = sum(sizes), collapse.directions
     if any(jnp.iscomplexobj(e.primal) for e in exits.values()):
         raise ValueError("ThroughLayer() needs a first layer of real numbers")
     if not exits:
-        return jnp.zeros((), jet.primal.dtype), stage.fallbacks
+        out = stage.jet(closed.jaxpr.outvars[0])
+        top = jnp.zeros((), dtype) if out.top is None else out.top
+        return out.primal, top, stage.fallbacks
     slope = jnp.concatenate(
         [
-            jnp.zeros((d, size), jet.primal.dtype) if b is None else b.reshape(d, size)
+            jnp.zeros((d, size), dtype) if b is None else b.reshape(d, size)
             for b, size in zip(blocks, sizes, strict=True)
         ],
         1,
@@ -125,7 +146,7 @@ def through_layer(
         rest.step(eqn)
     out = densify(rest.jet(closed.jaxpr.outvars[0]), width)
     top = jnp.zeros_like(out.primal) if out.top is None else out.top
-    return top, stage.fallbacks | rest.fallbacks
+    return out.primal, top, stage.fallbacks | rest.fallbacks
 
 
 def _unit_jet(old: Jet, start: int, size: int, width: int) -> Jet:

@@ -194,6 +194,18 @@ class Reaction(Part):
         return Symbol(zero=evaluate("coefficient", self.coefficient, x, t, (0,)))
 
 
+class TimeDerivative(Part):
+    """`du / dt`, or `d^2 u / dt^2`."""
+
+    order: int = eqx.field(static=True)
+
+    def exact(self, x: Array, t: Array | None) -> Symbol:
+        if t is None:
+            raise ValueError("time_derivative() needs a function of (x, t), and a time")
+        one = jnp.ones((), x.dtype)
+        return Symbol(rate=one) if self.order == 1 else Symbol(acceleration=one)
+
+
 class Pairs(eqx.Module):
     """Some pairs of coordinates, and the directions e_j + e_k, e_j - e_k."""
 

@@ -38,11 +38,14 @@ class Bundle(eqx.Module):
 
 
 class Symbol(eqx.Module):
-    """`A[u](x) = zero u(x) + first . grad u(x) + sum over bundles`; None is zero."""
+    """`A[u] = zero u + first . grad u + sum over bundles + rate u_t + acceleration
+    u_tt` at a point; None is zero."""
 
     zero: Array | None = None
     first: Array | None = None
     bundles: tuple[Bundle, ...] = ()
+    rate: Array | None = None
+    acceleration: Array | None = None
 
     def __add__(self, other: "Symbol") -> "Symbol":
         bundles = list(self.bundles)
@@ -59,7 +62,11 @@ class Symbol(eqx.Module):
             else:
                 bundles.append(new)
         return Symbol(
-            add(self.zero, other.zero), add(self.first, other.first), tuple(bundles)
+            add(self.zero, other.zero),
+            add(self.first, other.first),
+            tuple(bundles),
+            add(self.rate, other.rate),
+            add(self.acceleration, other.acceleration),
         )
 
     def __mul__(self, factor: Array) -> "Symbol":
@@ -73,7 +80,13 @@ class Symbol(eqx.Module):
             )
             for b in self.bundles
         )
-        return Symbol(times(self.zero), times(self.first), bundles)
+        return Symbol(
+            times(self.zero),
+            times(self.first),
+            bundles,
+            times(self.rate),
+            times(self.acceleration),
+        )
 
 
 def _sum(a: Array | None, b: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Collapsed Taylor mode over the jaxpr of a function of one point.
+"""Collapsed Taylor mode over the jaxpr of a function of one point, and of a time.
 
 Elementwise equations on one value are composed first and differentiated together.
 Coefficients of vectors that have few entries in each direction (coordinate directions,
@@ -25,6 +25,7 @@ from ._jet import (
     densify,
     multiply,
     nested,
+    only_top,
 )
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
@@ -69,10 +70,10 @@ _BILINEAR = {"mul", "dot_general", "conv_general_dilated"}
 _LONGEST = 32
 
 
-def flat_jaxpr(function: Callable[[Array], Array], x: Any) -> core.ClosedJaxpr:
-    """The jaxpr of a function of one array, with the calls in it inlined."""
-    closed = jax.make_jaxpr(function)(x)
-    return jax.make_jaxpr(lambda x: _inlined(closed.jaxpr, closed.consts, [x])[0])(x)
+def flat_jaxpr(function: Callable[..., Array], *at: Any) -> core.ClosedJaxpr:
+    """The jaxpr of a function, with the calls in it inlined."""
+    closed = jax.make_jaxpr(function)(*at)
+    return jax.make_jaxpr(lambda *at: _inlined(closed.jaxpr, closed.consts, at)[0])(*at)
 
 
 def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> Any:
@@ -168,9 +169,9 @@ class Interpreter:
         )
         self.fallbacks: set[str] = set()
 
-    def run(self, jet: Jet) -> Jet:
-        """The jet of the function's value, from that of its argument."""
-        self.values[self.jaxpr.invars[0]] = jet
+    def run(self, inputs: Sequence[Jet]) -> Jet:
+        """The jet of the function's value, from those of its arguments."""
+        self.values.update(zip(self.jaxpr.invars, inputs, strict=True))
         for eqn in self.jaxpr.eqns:
             self.step(eqn)
         return densify(self.jet(self.jaxpr.outvars[0]), self.collapse.directions)
@@ -459,6 +460,8 @@ def _sparse_sum(jet: Jet) -> Jet:
 
 
 def _sparse_concatenate(jets: list[Jet], places: list[int]) -> Jet | None:
+    # What only has a top, such as a time, joins without becoming a direction.
+    places = [k for k in places if not only_top(jets[k])]
     parts = [jets[k] for k in places]
     if any(j.index is None for j in parts):
         return None
@@ -480,7 +483,7 @@ def _sparse_concatenate(jets: list[Jet], places: list[int]) -> Jet | None:
         return jnp.concatenate(full, 1)
 
     top = None
-    if any(j.top is not None for j in parts):
+    if any(j.top is not None for j in jets):
         top = jnp.concatenate(
             [jnp.zeros_like(j.primal) if j.top is None else j.top for j in jets]
         )

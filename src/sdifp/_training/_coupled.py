@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._field import ConservedField
+from .._field import ConservedField, correction_series
 
 Row = Callable[[Any, Array, Array], Array]
 """A function of (u, x, t) that returns one number."""
@@ -54,23 +54,9 @@ class FrozenCorrection(eqx.Module):
 def coefficients_at(u: ConservedField, t: Float[Array, ""], order: int) -> Coefficients:
     """The coefficients of a field at one time, with `order` derivatives."""
 
-    def value(t: Array) -> Array:
-        found = u.at(t).correction
-        return jnp.stack([found.scale, found.offset, found.level])
-
-    function: Callable[[Array], Array] = value
-    terms = []
-    for _ in range(order + 1):
-        terms.append(function(t))
-        function = _derivative(function)
-    stacked = jnp.stack(terms)
-    pivot = jax.lax.stop_gradient(u.at(t).correction.pivot)
-    level = jax.lax.stop_gradient(stacked[:, 2])
-    return Coefficients(stacked[:, :2], level, pivot)
-
-
-def _derivative(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    return lambda t: jax.jvp(function, (t,), (jnp.ones_like(t),))[1]
+    scale, level, pivot, offset = correction_series(u, t, order).T
+    level, pivot = jax.lax.stop_gradient((level, pivot[0]))
+    return Coefficients(jnp.stack([scale, offset], 1), level, pivot)
 
 
 def rows_and_derivatives(

@@ -142,7 +142,7 @@ class StepObjective(eqx.Module):
         ]
         if window.velocity is not None:
             velocity: Row = lambda u, x, t: (
-                time_derivative(u)(x, t) - window.velocity(x)
+                time_derivative()(u)(x, t) - window.velocity(x)
             )
             rows.append((velocity, x, t, weight))
         return rows

@@ -36,8 +36,7 @@ def advection(
     d = check_count("dimension", dimension)
     box = Box.cube(d, 0.0, 2.0, periodic=True)
     residual = Residual(
-        advection_operator(np.full(d, speed)),
-        remainder=lambda u, x, t: time_derivative(u)(x, t),
+        time_derivative() + advection_operator(np.full(d, speed)),
     )
 
     if d == 1:

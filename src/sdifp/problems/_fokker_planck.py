@@ -52,8 +52,8 @@ def fokker_planck(
         box=Box.cube(d, -_WALL, _WALL),
         duration=duration,
         residual=Residual(
-            -fokker_planck_operator(lambda x, t: -pull * x, diffusion),
-            remainder=lambda u, x, t: time_derivative(u)(x, t),
+            time_derivative()
+            - fokker_planck_operator(lambda x, t: -pull * x, diffusion),
         ),
         initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
         mass=1.0,

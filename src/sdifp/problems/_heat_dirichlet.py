@@ -52,8 +52,7 @@ def heat_dirichlet(
         box=Box.cube(d, 0.0, 1.0),
         duration=duration,
         residual=Residual(
-            -diffusion * laplacian(),
-            remainder=lambda u, x, t: time_derivative(u)(x, t),
+            time_derivative() - diffusion * laplacian(),
         ),
         initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
         mass=mass,

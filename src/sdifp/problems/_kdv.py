@@ -1,7 +1,6 @@
 """u_t + 6 u u_x + u_xxx = 0 on a circle, and along the diagonal of a torus."""
 
 import functools
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,7 +12,7 @@ from jaxtyping import Array, Float
 from .._checks import check_count
 from .._domain import Box
 from .._networks import Architecture
-from .._operators import Residual, third_derivatives
+from .._operators import Residual, third_derivatives, time_derivative
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
 from ._problem import Problem
 from ._recipes import recipe_for
@@ -41,11 +40,6 @@ def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
     def initial(x: Array) -> Array:
         return wrapped_gaussian(jnp.sum(x), 1.0, 1.0, _PERIOD)
 
-    def remainder(u: Any, x: Array, t: Array) -> Array:
-        # One derivative, along the path on which a wave of this height travels.
-        value, slope = jax.linearize(u, x, jnp.asarray(t, x.dtype))
-        return slope((6.0 / d) * value * jnp.ones_like(x), jnp.ones_like(value))
-
     volume = _PERIOD if d > 1 else 1.0
     # The data are narrow beside the circle, so that they need many harmonics.
     recipe = recipe_for(d)
@@ -54,7 +48,10 @@ def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
     return Problem(
         box=Box.cube(d, _LOWER, _LOWER + _PERIOD, periodic=True),
         duration=duration,
-        residual=Residual((1.0 / d) * third_derivatives(), remainder=remainder),
+        residual=Residual(
+            time_derivative() + (1.0 / d) * third_derivatives(),
+            lambda u, grad, x, t: (6.0 / d) * u * jnp.sum(grad),
+        ),
         initial=initial,
         mass=float(mass_of_gaussian(1.0)) / volume,
         energy=float(energy_of_gaussian(1.0, _PERIOD)) / volume,

@@ -46,8 +46,7 @@ def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:
         box=Box.cube(d, 0.0, 2.0, periodic=True),
         duration=duration,
         residual=Residual(
-            -laplacian(),
-            remainder=lambda u, x, t: time_derivative(u)(x, t),
+            time_derivative() - laplacian(),
             source=source,
         ),
         initial=lambda x: reference(x, jnp.zeros((), x.dtype)),

@@ -40,8 +40,7 @@ def reaction_diffusion(
     """
     d = check_count("dimension", dimension)
     residual = Residual(
-        -diffusion * laplacian() - reaction(rate),
-        remainder=lambda u, x, t: time_derivative(u)(x, t),
+        time_derivative() - diffusion * laplacian() - reaction(rate),
     )
     if d == 1:
         box = Box([-1.0], [3.0])

@@ -49,8 +49,7 @@ def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Pr
         box=Box.cube(d, -3.0, 5.0, periodic=True),
         duration=duration,
         residual=Residual(
-            -(speed**2) * laplacian(),
-            remainder=lambda u, x, t: time_derivative(u, 2)(x, t),
+            time_derivative(2) - speed**2 * laplacian(),
         ),
         initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
         velocity=velocity,

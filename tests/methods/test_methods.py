@@ -6,6 +6,7 @@ import pytest
 from quick import once
 
 import sdifp
+from sdifp._methods import Instant
 
 BOX = sdifp.Box([0.0], [2.0], periodic=True)
 RULE = sdifp.trapezoid(BOX, 8)
@@ -51,12 +52,8 @@ def test_rows_are_the_errors_of_the_integrals(kinds):
 
     @once
     def look(t):
-        arguments = (problem, field, RULE, t, multipliers)
-        return (
-            soft.rows(*arguments),
-            lagrangian.rows(*arguments),
-            lagrangian.update(*arguments),
-        )
+        at = Instant(problem, lambda x: field(x, t), RULE, t, multipliers)
+        return soft.rows(at), lagrangian.rows(at), lagrangian.update(at)
 
     penalty, completed, updated = look(jnp.asarray(0.3))
     h, m = errors_by_hand(0.3, kinds), np.asarray(multipliers)
@@ -69,7 +66,8 @@ def test_rows_are_the_errors_of_the_integrals(kinds):
 
 def test_error_of_a_mass_of_zero_is_relative_to_the_size_of_the_field():
     problem = problem_on(BOX, mass=0.0)
-    rows = once(lambda t: sdifp.Soft(1.0).rows(problem, field, RULE, t, jnp.zeros(0)))
+    now = lambda t: Instant(problem, lambda x: field(x, t), RULE, t, jnp.zeros(0))
+    rows = once(lambda t: sdifp.Soft(1.0).rows(now(t)))
     nodes = np.arange(8) / 4.0
     values = np.sin(np.pi * nodes) + 0.5 * nodes
     expected = values.mean() / np.sqrt(np.mean(values**2))

@@ -25,7 +25,9 @@ class Net(eqx.Module):
         return self.mlp(jnp.sin(x))
 
 
-RESIDUAL = sdifp.Residual(-sdifp.laplacian(jnp.arange(1.0, D + 1)), lambda u, grad, x: u)
+RESIDUAL = sdifp.Residual(
+    -sdifp.laplacian(jnp.arange(1.0, D + 1)), lambda u, grad, x: u
+)
 
 
 def test_audit_finds_what_is_biased_and_agrees_with_the_formula(tmp_path):

@@ -4,8 +4,8 @@ from ._certificate import Certificate as Certificate
 from ._certificate import CertificateRow as CertificateRow
 from ._field import ConservedField as ConservedField
 from ._field import FieldAt as FieldAt
+from ._field import at_with_series as at_with_series
 from ._field import conserve as conserve
-from ._field import correction_series as correction_series
 from ._freeze import FrozenField as FrozenField
 from ._freeze import FrozenFieldAt as FrozenFieldAt
 from ._gradient import Detached as Detached

@@ -233,23 +233,25 @@ class ConservedField(eqx.Module):
         )
 
 
-def correction_series(
+def at_with_series(
     u: ConservedField, t: Float[Array, ""], order: int
-) -> Float[Array, "terms 4"]:
-    """Scale, level, pivot and offset of a field with one component at one time, and
-    their derivatives by t up to an order."""
+) -> tuple[FieldAt, Float[Array, "terms 4"]]:
+    """A field with one component at one time, and scale, level, pivot and offset there
+    with their derivatives by t up to an order, all from one quadrature."""
 
-    def value(t: Array) -> Array:
-        c = u.at(t).correction
-        return jnp.stack([c.scale, c.level, c.pivot, c.offset])
+    def value(t: Array) -> tuple[Array, FieldAt]:
+        now = u.at(t)
+        return now.correction.coefficients[None], now
 
-    terms, function = [], value
-    for _ in range(order):
-        terms.append(function(t))
-        function = functools.partial(
-            lambda f, t: jax.jvp(f, (t,), (jnp.ones_like(t),))[1], function
-        )
-    return jnp.stack([*terms, function(t)])
+    def with_next(f: Any) -> Any:
+        def longer(t: Array) -> tuple[Array, FieldAt]:
+            found, change, now = jax.jvp(f, (t,), (jnp.ones_like(t),), has_aux=True)
+            return jnp.concatenate([found, change[-1:]]), now
+
+        return longer
+
+    series, now = functools.reduce(lambda f, _: with_next(f), range(order), value)(t)
+    return now, series
 
 
 @eqx.filter_jit

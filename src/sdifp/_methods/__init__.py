@@ -2,6 +2,7 @@
 
 from ._augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
 from ._grid_projection import GridProjection as GridProjection
+from ._method import Instant as Instant
 from ._method import Method as Method
 from ._method import integral_errors as integral_errors
 from ._plain import Plain as Plain

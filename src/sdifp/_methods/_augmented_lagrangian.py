@@ -1,14 +1,11 @@
 """Multipliers that learn what penalty each integral needs."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._quadrature import QuadratureRule
 from ..problems import Problem
-from ._method import Method, integral_errors
+from ._method import Instant, Method
 
 
 class AugmentedLagrangian(Method):
@@ -34,24 +31,9 @@ class AugmentedLagrangian(Method):
     def multipliers(self, problem: Problem) -> Float[Array, " n"]:
         return jnp.zeros(sum(k is not None for k in (problem.mass, problem.energy)))
 
-    def rows(
-        self,
-        problem: Problem,
-        field: Any,
-        rule: QuadratureRule,
-        t: Float[Array, ""],
-        multipliers: Float[Array, " n"],
-    ) -> Float[Array, " m"]:
+    def rows(self, at: Instant) -> Float[Array, " m"]:
         # The square completed: it differs by m^2 / (2 penalty), a constant of the step.
-        errors = integral_errors(problem, field, rule, t)
-        return jnp.sqrt(self.penalty) * (errors + multipliers / self.penalty)
+        return jnp.sqrt(self.penalty) * (at.errors() + at.multipliers / self.penalty)
 
-    def update(
-        self,
-        problem: Problem,
-        field: Any,
-        rule: QuadratureRule,
-        t: Float[Array, ""],
-        multipliers: Float[Array, " n"],
-    ) -> Float[Array, " n"]:
-        return multipliers + self.rate * integral_errors(problem, field, rule, t)
+    def update(self, at: Instant) -> Float[Array, " n"]:
+        return at.multipliers + self.rate * at.errors()

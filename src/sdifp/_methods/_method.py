@@ -1,7 +1,8 @@
 """What a method is: the field that is trained, the field that comes out of it, and what
 it adds to the loss."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +13,21 @@ from .._field import ConservedField, GradientMode, conserve
 from .._operators import Estimator
 from .._quadrature import QuadratureRule
 from ..problems import Problem, Recipe
+
+
+class Instant(NamedTuple):
+    """One time of a batch, as a method sees it."""
+
+    problem: Problem
+    u: Callable[[Array], Array]
+    "what is trained, a function of one point at this time; a `FieldAt` if corrected"
+    rule: QuadratureRule
+    t: Float[Array, ""]
+    multipliers: Float[Array, " n"]
+
+    def errors(self) -> Float[Array, " n"]:
+        """The errors of the prescribed integrals."""
+        return integral_errors(self.problem, self.u, self.rule, self.t)
 
 
 class Method(eqx.Module):
@@ -60,29 +76,14 @@ class Method(eqx.Module):
         del problem
         return jnp.zeros(0)
 
-    def rows(
-        self,
-        problem: Problem,
-        field: Any,
-        rule: QuadratureRule,
-        t: Float[Array, ""],
-        multipliers: Float[Array, " n"],
-    ) -> Float[Array, " m"]:
+    def rows(self, at: Instant) -> Float[Array, " m"]:
         """What the method adds to the loss at one time: half the squares of these."""
-        del problem, field, rule, t, multipliers
+        del at
         return jnp.zeros(0)
 
-    def update(
-        self,
-        problem: Problem,
-        field: Any,
-        rule: QuadratureRule,
-        t: Float[Array, ""],
-        multipliers: Float[Array, " n"],
-    ) -> Float[Array, " n"]:
+    def update(self, at: Instant) -> Float[Array, " n"]:
         """The multipliers after a step."""
-        del problem, field, rule, t
-        return multipliers
+        return at.multipliers
 
 
 def conserved(
@@ -101,13 +102,16 @@ def conserved(
 
 
 def integral_errors(
-    problem: Problem, field: Any, rule: QuadratureRule, t: Float[Array, ""]
+    problem: Problem,
+    u: Callable[[Array], Array],
+    rule: QuadratureRule,
+    t: Float[Array, ""],
 ) -> Float[Array, " n"]:
-    """The errors of the prescribed integrals at one time, mass before energy, relative
-    to the size of the field."""
+    """The errors of the prescribed integrals of a function of x at one time, mass
+    before energy, relative to the size of the field."""
 
     def powers(x: Array) -> Array:
-        value = field(x, t)
+        value = u(x)
         return jnp.stack([value, value**2])
 
     mean, square = rule.mean(powers)

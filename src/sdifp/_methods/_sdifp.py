@@ -6,11 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._field import ConservedField, Exact, GradientMode
+from .._field import ConservedField, Exact, FieldAt, GradientMode
 from .._operators import Estimator
 from .._quadrature import QuadratureRule
 from ..problems import Problem, Recipe
-from ._method import Method, conserved
+from ._method import Instant, Method, conserved
 
 
 class SDIFP(Method):
@@ -77,14 +77,8 @@ class SDIFP(Method):
     ) -> ConservedField:
         return conserved(problem, net, rule, Exact())
 
-    def rows(
-        self,
-        problem: Problem,
-        field: ConservedField,
-        rule: QuadratureRule,
-        t: Float[Array, ""],
-        multipliers: Float[Array, " n"],
-    ) -> Float[Array, " m"]:
+    def rows(self, at: Instant) -> Float[Array, " m"]:
         if self.gauge == 0.0:
             return jnp.zeros(0)
-        return jnp.sqrt(2.0 * self.gauge) * field.at(t).gauge_rows()
+        assert isinstance(at.u, FieldAt)
+        return jnp.sqrt(2.0 * self.gauge) * at.u.gauge_rows()

@@ -1,14 +1,10 @@
 """A penalty on the errors of the integrals."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._quadrature import QuadratureRule
-from ..problems import Problem
-from ._method import Method, integral_errors
+from ._method import Instant, Method
 
 
 class Soft(Method):
@@ -26,12 +22,5 @@ class Soft(Method):
         if not 0.0 < self.weight < float("inf"):
             raise ValueError(f"weight must be positive and finite, got {self.weight!r}")
 
-    def rows(
-        self,
-        problem: Problem,
-        field: Any,
-        rule: QuadratureRule,
-        t: Float[Array, ""],
-        multipliers: Float[Array, " n"],
-    ) -> Float[Array, " m"]:
-        return jnp.sqrt(self.weight) * integral_errors(problem, field, rule, t)
+    def rows(self, at: Instant) -> Float[Array, " m"]:
+        return jnp.sqrt(self.weight) * at.errors()

@@ -1,6 +1,7 @@
 """Differential operators: exact or sampled, and what training on them estimates."""
 
 from ._apply import Applied as Applied
+from ._apply import Batch as Batch
 from ._apply import Plan as Plan
 from ._audit import Audit as Audit
 from ._audit import AuditRow as AuditRow

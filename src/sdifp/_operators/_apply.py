@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
-from .._field import ConservedField, FieldAt, correction_series
+from .._field import ConservedField, FieldAt, at_with_series
 from .._projection import Correction
 from ._jet import add
 from ._parts import call
@@ -139,14 +139,14 @@ class Corrections(NamedTuple):
     """What makes a conserved field of the raw network, at each point of a batch."""
 
     series: Float[Array, "n terms 4"]
-    "see `correction_series`; two terms where there are derivatives by t"
+    "see `at_with_series`; two terms where there are derivatives by t"
     profile: Parts | None
     "of the profile"
 
     def __call__(self, raw: Parts, rate: Array | None) -> Parts:
         """The same parts of the field, from those of the network, at one point."""
         dtype, phi = raw.terms.dtype, self.profile
-        correction = _correction(self.series[0])
+        correction = Correction.of(self.series[0])
         scale, shift = correction.scale.astype(dtype), correction.shift.astype(dtype)
 
         def times(a: Array | None, b: Array | None) -> Array | None:
@@ -155,8 +155,8 @@ class Corrections(NamedTuple):
 
         def value(series: Array) -> Array:
             assert raw.value is not None
-            known = phi if phi is None or phi.value is None else phi.value[None]
-            return _correction(series)(raw.value[None], known)[0]
+            known = None if phi is None or phi.value is None else phi.value[None]
+            return Correction.of(series)(raw.value[None], known)[0]
 
         terms = times(raw.terms, None if phi is None else phi.terms)
         gradient = times(raw.gradient, None if phi is None else phi.gradient)
@@ -169,10 +169,6 @@ class Corrections(NamedTuple):
         return Parts(terms + rate * change, now, gradient)
 
 
-def _correction(series: Float[Array, " 4"]) -> Correction:
-    return Correction(*series, jnp.zeros((), jnp.int32))
-
-
 def over_batch(function: Callable[[Array, Array | None], Array], batch: Batch) -> Array:
     """A function of one point and its time at each point of a batch, flat. Points
     inside times: what depends on the time alone is done once for each."""
@@ -182,21 +178,18 @@ def over_batch(function: Callable[[Array, Array | None], Array], batch: Batch) -
     return out.reshape(-1, *out.shape[2:])
 
 
-def series_of(u: Any, batch: Batch, order: int) -> Float[Array, "n terms 4"] | None:
-    """The correction at each point of a batch, with one quadrature for each time; None
-    for functions that have none."""
-    if isinstance(u, FieldAt):
-        c = u.correction
-        one = jnp.stack([c.scale, c.level, c.pivot, c.offset])[None, None]
-    elif isinstance(u, ConservedField) and batch.t is None:
-        c = u.at().correction
-        one = jnp.stack([c.scale, c.level, c.pivot, c.offset])[None, None]
-    elif isinstance(u, ConservedField):
-        one = jax.vmap(lambda t: correction_series(u, t, order))(batch.t)
-    else:
-        return None
-    full = jnp.broadcast_to(one[:, None], (*batch.x.shape[:2], *one.shape[1:]))
-    return full.reshape(-1, *one.shape[1:])
+Series = Float[Array, "n_t terms 4"]
+
+
+def series_of(u: Any, batch: Batch, order: int) -> Series | None:
+    """The corrections at the times of a batch, one quadrature for each; None for
+    functions that have none."""
+    if isinstance(u, ConservedField) and batch.t is not None:
+        return jax.vmap(lambda t: at_with_series(u, t, order)[1])(batch.t)
+    if isinstance(u, FieldAt | ConservedField):
+        now = u if isinstance(u, FieldAt) else u.at()
+        return now.correction.coefficients[None, None]
+    return None
 
 
 PointFunction = Callable[[Array, Array | None, Array | None, Any], Array]
@@ -346,7 +339,7 @@ class Evaluation(eqx.Module):
         if corrections is not None:
             parts = corrections(parts, symbol.rate)
         out = parts.terms
-        if symbol.zero is not None:
+        if symbol.zero is not None and parts.value is not None:
             out = out + symbol.zero * parts.value
         if self.local is not None:
             arguments = (parts.value, parts.gradient, x)
@@ -371,9 +364,15 @@ def evaluations(
     batch: Batch,
     local: Local | None = None,
     known: Array | None = None,
+    series: Series | None = None,
 ) -> list[Evaluation]:
     """Some operators on the same function, each with the same local term, and with
-    numbers for each point that are added; what they share is computed once."""
+    numbers for each point that are added; what they share is computed once.
+
+    **Arguments:**
+
+    - `series`: the corrections at the times of the batch, where they are known already.
+    """
     u = applied[0].u
     kinds = [a.symbol_kinds(batch) for a in applied]
     moving = any(k.rate is not None for k in kinds)
@@ -381,7 +380,12 @@ def evaluations(
         moving or any(k.acceleration is not None for k in kinds)
     ):
         raise ValueError("u is at one time already: time_derivative() needs the field")
-    series = series_of(u, batch, 1 if moving else 0)
+    if series is None:
+        series = series_of(u, batch, 1 if moving else 0)
+    if series is not None:
+        # For each point that of its time.
+        full = (*batch.x.shape[:2], *series.shape[1:])
+        series = jnp.broadcast_to(series[:, None], full).reshape(-1, *full[2:])
     out = []
     for a, kind in zip(applied, kinds, strict=True):
         changing = kind.rate is not None and series is not None

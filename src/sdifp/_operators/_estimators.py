@@ -16,7 +16,15 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
 from .._field import ConservedField
-from ._apply import Batch, Evaluation, PointFunction, batch_of, in_chunks, mapped_over
+from ._apply import (
+    Batch,
+    Evaluation,
+    PointFunction,
+    Series,
+    batch_of,
+    in_chunks,
+    mapped_over,
+)
 from ._operator import Operator
 from ._paths import Automatic, Path, VmappedJet
 from ._residual import Residual
@@ -65,9 +73,20 @@ class Estimator(eqx.Module):
 
     @abc.abstractmethod
     def estimate(
-        self, residual: Residual, u: Any, batch: Batch, key: Array
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Series | None = None,
     ) -> Estimate:
-        """The estimate, once the nodes of the field's gradient are drawn."""
+        """The estimate, once the nodes of the field's gradient are drawn.
+
+        **Arguments:**
+
+        - `series`: the corrections of a conserved field at the times of the batch,
+            where they are known already.
+        """
 
 
 class Full(Estimator):
@@ -82,10 +101,15 @@ class Full(Estimator):
     chunk: int | None = eqx.field(static=True, default=None)
 
     def estimate(
-        self, residual: Residual, u: Any, batch: Batch, key: Array
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Series | None = None,
     ) -> Estimate:
         parts = residual.evaluations(
-            u, batch, [residual.operator], self.path, self.chunk
+            u, batch, [residual.operator], self.path, self.chunk, series
         )
         loss = _mean(lambda r: 0.5 * r**2, parts)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
@@ -110,10 +134,18 @@ class _DoublyStochastic(Estimator):
         return self.i, self.i if self.j is None else self.j
 
     def products(
-        self, residual: Residual, u: Any, batch: Batch, live: Operator, still: Operator
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        live: Operator,
+        still: Operator,
+        series: Series | None,
     ) -> tuple[Array, Array]:
         """The loss whose gradient is `mean r_J grad r_I`, and `mean r_J r_I`."""
-        r_i, r_j = residual.evaluations(u, batch, [live, still], self.path, self.chunk)
+        r_i, r_j = residual.evaluations(
+            u, batch, [live, still], self.path, self.chunk, series
+        )
         known = jax.lax.stop_gradient(r_j.values())
         surrogate = _mean(lambda r, known: known * r, [r_i], known)
         product = jax.lax.stop_gradient(surrogate)
@@ -134,13 +166,18 @@ class Independent(_DoublyStochastic):
     """
 
     def estimate(
-        self, residual: Residual, u: Any, batch: Batch, key: Array
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Series | None = None,
     ) -> Estimate:
         live, still = (
             residual.operator.sample(k, n, self.directions)
             for k, n in zip(jax.random.split(key), self.counts, strict=True)
         )
-        return Estimate(*self.products(residual, u, batch, live, still))
+        return Estimate(*self.products(residual, u, batch, live, still, series))
 
 
 class Disjoint(_DoublyStochastic):
@@ -148,13 +185,18 @@ class Disjoint(_DoublyStochastic):
     not independent. For comparison; the arguments are those of `Independent`."""
 
     def estimate(
-        self, residual: Residual, u: Any, batch: Batch, key: Array
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Series | None = None,
     ) -> Estimate:
         i, n = self.i, sum(self.counts)
         draw = residual.operator.sample_piece
         live = draw(key, n, self.directions, (0, i))
         still = draw(key, n, self.directions, (i, n))
-        loss, _ = self.products(residual, u, batch, live, still)
+        loss, _ = self.products(residual, u, batch, live, still, series)
         return Estimate(loss, None)
 
 
@@ -178,13 +220,18 @@ class Symmetric(Estimator):
         check_count("n", self.n)
 
     def estimate(
-        self, residual: Residual, u: Any, batch: Batch, key: Array
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Series | None = None,
     ) -> Estimate:
         both = [
             residual.operator.sample(k, self.n, self.directions)
             for k in jax.random.split(key)
         ]
-        parts = residual.evaluations(u, batch, both, self.path, self.chunk)
+        parts = residual.evaluations(u, batch, both, self.path, self.chunk, series)
         loss = _mean(lambda r, s: 0.5 * r * s, parts)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
@@ -208,10 +255,15 @@ class Shared(Estimator):
         check_count("n", self.n)
 
     def estimate(
-        self, residual: Residual, u: Any, batch: Batch, key: Array
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Series | None = None,
     ) -> Estimate:
         one = residual.operator.sample(key, self.n, self.directions)
-        parts = residual.evaluations(u, batch, [one], self.path, self.chunk)
+        parts = residual.evaluations(u, batch, [one], self.path, self.chunk, series)
         return Estimate(_mean(lambda r: 0.5 * r**2, parts), None)
 
 

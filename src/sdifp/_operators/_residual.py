@@ -12,6 +12,7 @@ from ._apply import (
     Applied,
     Batch,
     Evaluation,
+    Series,
     batch_of,
     evaluations,
     one_number,
@@ -87,10 +88,11 @@ class Residual(eqx.Module):
         operators: list[Operator],
         path: Path,
         chunk: int | None,
+        series: Series | None = None,
     ) -> list[Evaluation]:
         """The residual on a batch with each of some operators in place of its own."""
         applied = [Applied(a, u, path, chunk) for a in operators]
-        return evaluations(applied, batch, self.local, self._known(u, batch))
+        return evaluations(applied, batch, self.local, self._known(u, batch), series)
 
     def _known(self, u: Any, batch: Batch) -> Array | None:
         """What does not come from the pass through the network, at each point."""

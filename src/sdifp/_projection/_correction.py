@@ -74,6 +74,18 @@ class Correction(eqx.Module):
         """`level - scale * (pivot + offset)`: beta in the paper."""
         return self.level - self.scale * (self.pivot + self.offset)
 
+    @staticmethod
+    def of(coefficients: Float[Array, "*batch 4"]) -> "Correction":
+        """A correction with these `coefficients`, which meets its targets."""
+        scale, level, pivot, offset = jnp.moveaxis(coefficients, -1, 0)
+        status = jnp.full(scale.shape, Status.REGULAR, jnp.int32)
+        return Correction(scale, level, pivot, offset, status)
+
+    @property
+    def coefficients(self) -> Float[Array, "*batch 4"]:
+        """Scale, level, pivot and offset."""
+        return jnp.stack([self.scale, self.level, self.pivot, self.offset], -1)
+
     def __call__(
         self,
         values: Float[Array, "*batch M"],

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._field import ConservedField, correction_series
+from .._field import ConservedField, at_with_series
 
 Row = Callable[[Any, Array, Array], Array]
 """A function of (u, x, t) that returns one number."""
@@ -54,7 +54,7 @@ class FrozenCorrection(eqx.Module):
 def coefficients_at(u: ConservedField, t: Float[Array, ""], order: int) -> Coefficients:
     """The coefficients of a field at one time, with `order` derivatives."""
 
-    scale, level, pivot, offset = correction_series(u, t, order).T
+    scale, level, pivot, offset = at_with_series(u, t, order)[1].T
     level, pivot = jax.lax.stop_gradient((level, pivot[0]))
     return Coefficients(jnp.stack([scale, offset], 1), level, pivot)
 

@@ -78,7 +78,7 @@ def measure(
 
     def at(t: Array) -> tuple[Array, Array, Array, Array]:
         now = field.at(t) if corrected else None
-        value = (lambda x, _: now(x)) if now is not None else field
+        value = (lambda x: field(x, t)) if now is None else now
         errors = (
             integral_errors(problem, value, rule, t)
             if problem.mass is not None or problem.energy is not None
@@ -89,7 +89,7 @@ def measure(
             if problem.reference is None:
                 return jnp.zeros(2)
             exact = problem.reference(x, t)
-            return jnp.stack([(value(x, t) - exact) ** 2, exact**2])
+            return jnp.stack([(value(x) - exact) ** 2, exact**2])
 
         off, size = rule.mean(squares)
         return errors, off, size, jnp.ones(()) if now is None else now.scale

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from .._field import ConservedField
-from .._methods import Method
+from .._field import ConservedField, FieldAt, at_with_series
+from .._methods import Instant, Method
 from .._networks import Ansatz
-from .._operators import time_derivative
+from .._operators import Batch, time_derivative
 from .._quadrature import QuadratureRule
 from ..problems import Problem, Recipe
 from ._coupled import Row, rows_and_derivatives
@@ -63,8 +63,10 @@ class StepObjective(eqx.Module):
         u = self.field(net)
         key = jax.random.fold_in(self.key, 1)
         residual, estimator = self.problem.residual, self.method.estimator(self.recipe)
+        series, added = self._at_times(u)
         if self.recipe.causal is None:
-            out = estimator(residual, u, self.x, self.t, key=key).loss
+            batch = Batch(self.x, self.t)
+            out = estimator.estimate(residual, u, batch, key, series).loss
         else:
             squares = jnp.mean(residual(u, self.x, self.t) ** 2, axis=1)
             earlier = jnp.cumsum(squares) - squares
@@ -73,7 +75,7 @@ class StepObjective(eqx.Module):
         for row, x, t, weight in self._initial_rows():
             values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
             out = out + 0.5 * weight * jnp.mean(values**2)
-        return out + 0.5 * jnp.mean(jnp.sum(self._added(u) ** 2, axis=1))
+        return out + 0.5 * jnp.mean(jnp.sum(added**2, axis=1))
 
     def rows(self, net: Any) -> Float[Array, " n"]:
         """The rows: half the sum of their squares is the loss."""
@@ -82,7 +84,7 @@ class StepObjective(eqx.Module):
         for row, x, t, weight in self._initial_rows():
             values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
             parts.append(math.sqrt(weight) * self._scaled(values))
-        added = self._added(u)
+        _, added = self._at_times(u)
         return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
 
     def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
@@ -103,7 +105,7 @@ class StepObjective(eqx.Module):
             slopes.append(factor * self._scaled(found[1]))
 
         def added(flat: Array, t: Array, multipliers: Array) -> Array:
-            return self._added_at(field(flat), t, multipliers)
+            return self._at(field(flat), t, multipliers, 0)[1]
 
         over_t = lambda f: jax.vmap(f, (None, 0, 0))(flat, self.t, self.multipliers)
         values = over_t(added)
@@ -117,18 +119,31 @@ class StepObjective(eqx.Module):
         """The multipliers of the method after this step."""
         if not self.multipliers.size:
             return self.multipliers
-        u, rule = self.field(net), self.window.rule
-        update = lambda t, m: self.method.update(self.problem, u, rule, t, m)
+        u = self.field(net)
+        update = lambda t, m: self.method.update(self._instant(u, t, m))
         return jax.vmap(update)(self.t, self.multipliers)
 
     def _scaled(self, rows: Array) -> Array:
         return rows / math.sqrt(len(rows))
 
-    def _added_at(self, u: Any, t: Array, multipliers: Array) -> Array:
-        return self.method.rows(self.problem, u, self.window.rule, t, multipliers)
+    def _instant(
+        self, u: Any, t: Array, multipliers: Array, now: FieldAt | None = None
+    ) -> Instant:
+        at = (lambda x: u(x, t)) if now is None else now
+        return Instant(self.problem, at, self.window.rule, t, multipliers)
 
-    def _added(self, u: Any) -> Float[Array, "n_t m"]:
-        at = lambda t, m: self._added_at(u, t, m)
+    def _at(
+        self, u: Any, t: Array, multipliers: Array, order: int
+    ) -> tuple[Array | None, Array]:
+        """The correction at one time with derivatives by t, and what the method adds to
+        the loss, from the same quadrature."""
+        now, series = None, None
+        if isinstance(u, ConservedField):
+            now, series = at_with_series(u, t, order)
+        return series, self.method.rows(self._instant(u, t, multipliers, now))
+
+    def _at_times(self, u: Any) -> tuple[Array | None, Float[Array, "n_t m"]]:
+        at = lambda t, m: self._at(u, t, m, 1)
         return jax.vmap(at)(self.t, self.multipliers)
 
     def _initial_rows(self) -> list[tuple[Row, Array, Array, float]]:

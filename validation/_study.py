@@ -79,10 +79,42 @@ def _name(case: Case) -> str:
     return " ".join(f"{k}={v}" for k, v in case.items())
 
 
-def outcome(trained: sdifp.Trained) -> Row:
+_plain: dict[tuple[Any, ...], sdifp.Training] = {}
+
+
+def run_of(
+    problem: sdifp.Problem,
+    method: sdifp.Method,
+    recipe: sdifp.Recipe,
+    seed: int,
+    **options: Any,
+) -> sdifp.Training:
+    """A training, done. One serves the plain method and the one that corrects its
+    result afterwards."""
+    make = lambda method: sdifp.train(
+        problem,
+        method,
+        recipe=recipe,
+        key=jax.random.key(seed),
+        every=recipe.steps,
+        **options,
+    )
+    if not isinstance(method, sdifp.Plain | sdifp.PostHoc):
+        return make(method)
+    key = (problem, recipe.steps, recipe.points, seed)
+    if key not in _plain:
+        _plain.clear()
+        _plain[key] = make(sdifp.PostHoc())
+    return _plain[key]
+
+
+def outcome(run: sdifp.Training, method: sdifp.Method) -> Row:
     """What a study keeps of a training."""
-    metrics = dataclasses.asdict(trained.metrics)
-    certificate = trained.certificate
+    trained = run.result()
+    found, certificate = trained.metrics, trained.certificate
+    if isinstance(method, sdifp.Plain):
+        found, certificate = run.measure(trained.net), None
+    metrics = dataclasses.asdict(found)
     rows = certificate.rows if certificate else ()
     return {
         "l2": metrics["l2_error"],

@@ -15,7 +15,17 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from _study import Row, load, options, outcome, over_seeds, step_costs, sweep, table
+from _study import (
+    Row,
+    load,
+    options,
+    outcome,
+    over_seeds,
+    run_of,
+    step_costs,
+    sweep,
+    table,
+)
 
 import sdifp
 
@@ -67,18 +77,11 @@ def main() -> None:
 
     def measure(case: dict) -> Row:
         name, d, way = case["problem"], case["d"], case["way"]
-        key = jax.random.key(case["seed"])
         if way == "no training":
             return untrained(problem(name, d), args.tiny)
-        settings = recipe(name, d, way)
-        run = sdifp.train(
-            problem(name, d),
-            METHODS[case["method"]],
-            recipe=settings,
-            key=key,
-            every=settings.steps,
-        )
-        row = outcome(run.result())
+        method = METHODS[case["method"]]
+        run = run_of(problem(name, d), method, recipe(name, d, way), case["seed"])
+        row = outcome(run, method)
         if way == "recipe":
             row["cost"] = costs(name, d)[case["method"]]
         else:

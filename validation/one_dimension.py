@@ -20,6 +20,7 @@ from _study import (
     options,
     outcome,
     over_seeds,
+    run_of,
     step_costs,
     sweep,
     table,
@@ -93,11 +94,8 @@ def main() -> None:
         cost = costs(name)[case["method"]]
         settings = recipe(name)
         settings = settings.but(steps=equal_steps(settings, cost))
-        key = jax.random.key(case["seed"])
-        trained = sdifp.train(
-            problem(name), method, recipe=settings, key=key, every=settings.steps
-        ).result()
-        return outcome(trained) | {"cost": cost}
+        run = run_of(problem(name), method, settings, case["seed"])
+        return outcome(run, method) | {"cost": cost}
 
     cases = [
         {

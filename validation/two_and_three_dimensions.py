@@ -6,8 +6,17 @@ python validation/two_and_three_dimensions.py
 
 import functools
 
-import jax
-from _study import Row, load, options, outcome, over_seeds, step_costs, sweep, table
+from _study import (
+    Row,
+    load,
+    options,
+    outcome,
+    over_seeds,
+    run_of,
+    step_costs,
+    sweep,
+    table,
+)
 
 import sdifp
 
@@ -36,16 +45,9 @@ def main() -> None:
         return step_costs(problem(name, d), METHODS, recipe(name, d), rounds, steps)
 
     def measure(case: dict) -> Row:
-        name, d, method = case["problem"], case["d"], case["method"]
-        settings = recipe(name, d)
-        run = sdifp.train(
-            problem(name, d),
-            METHODS[method],
-            recipe=settings,
-            key=jax.random.key(case["seed"]),
-            every=settings.steps,
-        )
-        return outcome(run.result()) | {"cost": costs(name, d)[method]}
+        name, d, method = case["problem"], case["d"], METHODS[case["method"]]
+        run = run_of(problem(name, d), method, recipe(name, d), case["seed"])
+        return outcome(run, method) | {"cost": costs(name, d)[case["method"]]}
 
     cases = [
         {"problem": name, "d": d, "method": method, "seed": seed}

@@ -23,6 +23,7 @@ from _study import (
     options,
     outcome,
     over_seeds,
+    run_of,
     step_costs,
     sweep,
     table,
@@ -87,15 +88,9 @@ def main() -> None:
         problem, recipe = setting(case["regime"], case["value"])
         cost = costs(case["regime"], case["value"])[case["method"]]
         recipe = recipe.but(steps=equal_steps(recipe, cost))
-        run = sdifp.train(
-            problem,
-            METHODS[case["method"]],
-            recipe=recipe,
-            key=jax.random.key(case["seed"]),
-            every=recipe.steps,
-            check=False,
-        )
-        return outcome(run.result()) | {"cost": cost}
+        method = METHODS[case["method"]]
+        run = run_of(problem, method, recipe, case["seed"], check=False)
+        return outcome(run, method) | {"cost": cost}
 
     cases = [
         {"regime": regime, "value": value, "method": method, "seed": seed}

@@ -197,6 +197,16 @@ class Training:
         lowered = _advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
         return int(lowered.compile().compiled.memory_analysis().temp_size_in_bytes)
 
+    def measure(self, field: Callable[..., Array]) -> Metrics:
+        """The metrics of any function of x and t, measured as those of the result are:
+        of the same network without its correction, for one."""
+        times = jnp.linspace(0.0, self.problem.duration, TIMES)
+        return self._metrics_of(field, times, self._loss)
+
+    @property
+    def _loss(self) -> float:
+        return self._metrics[-1].loss if self._metrics else float("nan")
+
     def _measure(self, loss: float) -> Metrics:
         """The metrics of the window in training."""
         times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
@@ -252,12 +262,11 @@ class Training:
         field = self.method.finish(self.problem, net, self._final_rule)
         last = len(windows) * self.length
         times = jnp.linspace(0.0, last, TIMES)
-        loss = self._metrics[-1].loss if self._metrics else float("nan")
         certificate = None
         if isinstance(field, ConservedField):
             key = jax.random.fold_in(self._measure_key, 1)
             certificate = field.certificate(np.linspace(0.0, last, 5), key=key)
-        metrics = self._metrics_of(field, times, loss)
+        metrics = self._metrics_of(field, times, self._loss)
         return Trained(field, net, self.state.net, certificate, metrics)
 
 

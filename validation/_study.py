@@ -177,17 +177,39 @@ def over_seeds(rows: Sequence[Row], name: str) -> str:
     return f"{middle:.1e} ({found[0]:.1e} to {found[-1]:.1e})"
 
 
-def table(
-    rows: Sequence[Row],
-    by: Sequence[str],
-    figures: dict[str, Callable[[Sequence[Row]], str]],
-) -> str:
+# The title of a column, and whether it shows the median alone.
+COLUMNS = {
+    "l2": ("relative L2", False),
+    "mass": ("mass, independent rule", False),
+    "energy": ("energy, independent rule", False),
+    "on_rule": ("on the rule", False),
+    "continuum": ("continuum", False),
+    "steps": ("steps", True),
+    "seconds": ("seconds", True),
+    "cost": ("step over plain", True),
+    "memory": ("temporaries, MiB", True),
+}
+
+
+def table(rows: Sequence[Row], by: Sequence[str], columns: Sequence[str]) -> str:
     """A Markdown table: a line for each group of seeds, in the order measured first."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row["case"].get(k) for k in by), []).append(row)
-    lines = [[*by, *figures], ["---"] * (len(by) + len(figures))]
+    lines = [[*by, *(COLUMNS[c][0] for c in columns)]]
+    lines.append(["---"] * len(lines[0]))
     for names, group in groups.items():
-        cells = [f(group) for f in figures.values()]
+        cells = [
+            _median(group, c) if COLUMNS[c][1] else over_seeds(group, c)
+            for c in columns
+        ]
         lines.append([*("" if n is None else str(n) for n in names), *cells])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _median(rows: Sequence[Row], name: str) -> str:
+    found = [row[name] for row in rows if row.get(name) is not None]
+    if not found:
+        return ""
+    middle = statistics.median(found)
+    return f"{middle:.0f}" if middle >= 10.0 else f"{middle:.2f}"

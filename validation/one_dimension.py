@@ -10,7 +10,6 @@ python validation/one_dimension.py accurate
 """
 
 import functools
-import statistics
 
 import jax
 from _study import (
@@ -19,7 +18,6 @@ from _study import (
     load,
     options,
     outcome,
-    over_seeds,
     run_of,
     step_costs,
     sweep,
@@ -112,24 +110,8 @@ def main() -> None:
     if not args.table:
         sweep(args.out, cases, measure, args.only)
     rows = [r for r in load(args.out) if r["case"]["setting"] == args.setting]
-    columns = {
-        "relative L2": "l2",
-        "mass, continuum": "mass",
-        "energy, continuum": "energy",
-        "on the rule": "on_rule",
-        "steps": "steps",
-        "seconds": "seconds",
-    }
-    figures = {
-        title: functools.partial(_figure, name=name) for title, name in columns.items()
-    }
-    print(table(rows, ["points", "problem", "method"], figures))
-
-
-def _figure(rows: list[Row], name: str) -> str:
-    if name in ("steps", "seconds"):
-        return f"{statistics.median(r[name] for r in rows):.0f}"
-    return over_seeds(rows, name)
+    columns = ["l2", "mass", "energy", "on_rule", "steps", "seconds"]
+    print(table(rows, ["points", "problem", "method"], columns))
 
 
 if __name__ == "__main__":

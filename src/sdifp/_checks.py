@@ -76,3 +76,9 @@ def check_count(name: str, count: object, least: int = 1) -> int:
         what = "a positive integer" if least == 1 else f"an integer of at least {least}"
         raise ValueError(f"{name} must be {what}, got {count!r}")
     return value
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise unless a number is positive and finite."""
+    if not 0.0 < value < float("inf"):
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import check_positive
 from ..problems import Problem
 from ._method import Instant, Method
 
@@ -24,9 +25,7 @@ class AugmentedLagrangian(Method):
 
     def __check_init__(self) -> None:
         for name in ("penalty", "rate"):
-            value = getattr(self, name)
-            if not 0.0 < value < float("inf"):
-                raise ValueError(f"{name} must be positive and finite, got {value!r}")
+            check_positive(name, getattr(self, name))
 
     def multipliers(self, problem: Problem) -> Float[Array, " n"]:
         return jnp.zeros(sum(k is not None for k in (problem.mass, problem.energy)))

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import check_positive
 from ._method import Instant, Method
 
 
@@ -19,8 +20,7 @@ class Soft(Method):
     weight: float = eqx.field(static=True, default=1.0)
 
     def __check_init__(self) -> None:
-        if not 0.0 < self.weight < float("inf"):
-            raise ValueError(f"weight must be positive and finite, got {self.weight!r}")
+        check_positive("weight", self.weight)
 
     def rows(self, at: Instant) -> Float[Array, " m"]:
         return jnp.sqrt(self.weight) * at.errors()

@@ -9,7 +9,7 @@ import jax
 import optax
 from jaxtyping import Array
 
-from .._checks import check_count
+from .._checks import check_count, check_positive
 from ._optimiser import Objective, Optimiser
 
 
@@ -103,9 +103,9 @@ class Adam(_Gradient):
     clip: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        _check_positive("rate", self.rate)
+        check_positive("rate", self.rate)
         if self.clip is not None:
-            _check_positive("clip", self.clip)
+            check_positive("clip", self.clip)
 
     def transformation(self, steps: int) -> optax.GradientTransformation:
         adam = optax.adam(self.decay.schedule(self.rate, steps))
@@ -177,8 +177,3 @@ class LBFGS(Optimiser):
 
 def _parameters(net: Any) -> Any:
     return eqx.filter(net, eqx.is_inexact_array)
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0.0 < value < float("inf"):
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike
 
+from .._checks import check_positive
 from .._domain import Box
 from .._operators import Residual
 from .._quadrature import QuadratureRule, rule_for
@@ -56,10 +57,7 @@ class Problem:
     name: str = "problem"
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.duration < float("inf"):
-            raise ValueError(
-                f"duration must be positive and finite, got {self.duration!r}"
-            )
+        check_positive("duration", self.duration)
         if not isinstance(self.residual, Residual):
             raise TypeError(f"residual must be a Residual, got {self.residual!r}")
         dtype = jnp.result_type(float)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from .._checks import check_count
+from .._checks import check_count, check_positive
 from .._field import Exact, GradientMode
 from .._networks import Architecture
 from .._operators import Estimator, Full
@@ -53,10 +53,7 @@ class Recipe:
             check_count(name, getattr(self, name))
         if self.final_nodes is not None:
             check_count("final_nodes", self.final_nodes)
-        if not self.initial_weight > 0.0:
-            raise ValueError(
-                f"initial_weight must be positive, got {self.initial_weight}"
-            )
+        check_positive("initial_weight", self.initial_weight)
         if self.causal is not None and not self.causal >= 0.0:
             raise ValueError(f"causal must not be negative, got {self.causal}")
         full = isinstance(self.estimator, Full)

@@ -127,7 +127,7 @@ def raw_of(u: Any) -> Callable[[Array, Array | None], Array]:
 
 
 class Parts(NamedTuple):
-    """A point, and what an operator and a local term take of a function there."""
+    """What an operator and a local term take of a function at one point."""
 
     terms: Array
     "see `Found`"

@@ -92,7 +92,7 @@ def reaction_diffusion(
             )
             return jnp.exp(2.0 * rate * t + d * jnp.log(square))
 
-    recipe = recipe_for(d)
+    recipe = recipe_for(d, neumann=True)
     return Problem(
         box=box,
         duration=duration,

@@ -28,14 +28,15 @@ def low_dimensional(dimension: int) -> Recipe:
     )
 
 
-def high_dimensional(dimension: int) -> Recipe:
+def high_dimensional(dimension: int, neumann: bool) -> Recipe:
     """A hundred dimensions or a thousand: the nodes of the rule are redrawn in every
     step, so that the network cannot learn its noise."""
+    large = dimension > 300
     return Recipe(
-        # Two harmonics: the second one of a Neumann axis is its first whole wave.
-        network=Architecture(64, 3, harmonics=2, bottleneck=16),
-        optimiser=Adam(1e-2 if dimension <= 300 else 5e-3, Cosine()),
-        steps=2500,
+        # One whole wave, which is the second harmonic of a Neumann axis.
+        network=Architecture(64, 3, harmonics=2 if neumann else 1, bottleneck=16),
+        optimiser=Adam(1e-3 if large else 3e-3, Cosine()),
+        steps=1800 if large else 2500,
         points=RandomPoints(2, 128),
         nodes=512,
         final_nodes=2**16,
@@ -43,8 +44,10 @@ def high_dimensional(dimension: int) -> Recipe:
     )
 
 
-def recipe_for(dimension: int) -> Recipe:
+def recipe_for(dimension: int, *, neumann: bool = False) -> Recipe:
     """The recipe for a dimension."""
     if dimension == 1:
         return SMALL
-    return low_dimensional(dimension) if dimension <= 6 else high_dimensional(dimension)
+    if dimension <= 6:
+        return low_dimensional(dimension)
+    return high_dimensional(dimension, neumann)

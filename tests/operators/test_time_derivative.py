@@ -84,13 +84,10 @@ def everywhere(function):
     return jax.vmap(lambda xs, t: jax.vmap(lambda x: function(x, t))(xs))(X, T)
 
 
-def check(u, operator, space, path=None):
-    options = {} if path is None else {"path": path}
-
+def check(u, operator, space):
     @once
     def both(u):
-        ours = operator(u, **options)(X, T)
-        one = operator(u, **options)(X[1, 2], T[1])
+        ours, one = operator(u)(X, T), operator(u)(X[1, 2], T[1])
         expected = everywhere(lambda x, t: 3.0 * by_time(u, x, t, 1) + space(u, x, t))
         return ours, one, expected
 
@@ -122,10 +119,23 @@ def test_first_order_beside_every_kind_of_term(of, name):
     ids=lambda p: type(p).__name__,
 )
 @pytest.mark.parametrize("net", NETS)
-def test_every_path(net, path):
+def test_every_path_and_what_a_local_term_takes_of_it(net, path):
     operator, space = SPACES["second, zero"]
     u = FIELDS["moving targets, profile"](NETS[net])
-    check(u, 3.0 * sdifp.time_derivative() + operator, space, path)
+    r = sdifp.Residual(
+        3.0 * sdifp.time_derivative() + operator,
+        lambda u, grad, x, t: u * grad @ x,
+    )
+
+    def expected(x, t):
+        local = u(x, t) * jax.grad(u)(x, t) @ x
+        return 3.0 * by_time(u, x, t, 1) + space(u, x, t) + local
+
+    @once
+    def both():
+        return r(u, X, T, path=path), everywhere(expected)
+
+    np.testing.assert_allclose(*both(), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("of", ["moving targets, profile", None])
@@ -153,6 +163,57 @@ def test_time_is_no_direction_of_its_own():
         )
     )
     assert both == space
+
+
+def test_two_precisions_and_primitives_without_a_rule():
+    def u(x, t):
+        single = t.astype(jnp.float32)
+        wave = lambda x: jnp.sum(jnp.sin(x)) * single
+        return jax.lax.cond(x[0] > 0.0, wave, lambda x: x[0] ** 2 * single, x)
+
+    x, t = X[0, 0].astype(jnp.float32), jnp.asarray(0.5)
+    value = (sdifp.time_derivative() - sdifp.laplacian())(u)(x, t)
+    expected = jnp.sum(jnp.sin(x)) * 1.5
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+
+
+def test_local_terms_of_a_network_without_reverse_mode():
+    def u(x, t):
+        add = lambda s: (s[0] + 1, s[1] + jnp.sin(x[0]) * t)
+        return jax.lax.while_loop(lambda s: s[0] < 3, add, (0, 0.0 * t))[1]
+
+    r = sdifp.Residual(sdifp.reaction(1.0), lambda u, grad, x, t: grad[0])
+    x = X[0, 0]
+    expected = 1.5 * (jnp.sin(x[0]) + jnp.cos(x[0]))
+    np.testing.assert_allclose(r(u, x, 0.5), expected, rtol=1e-12)
+
+
+def test_a_profile_is_evaluated_in_chunks_too():
+    u = FIELDS["moving targets, profile"](NETS["net"])
+    operator = sdifp.time_derivative() - sdifp.laplacian()
+    few, many = (
+        operator.plan(u, jnp.ones((n, D)), 0.5, chunk=16).memory for n in (64, 1024)
+    )
+    # Beside a few numbers for each point.
+    assert many - few < 1024 * 16 * 8
+
+
+def test_plan_names_the_second_derivative():
+    plan = sdifp.time_derivative(2).plan(NETS["net"], X, T)
+    assert "nested jvp by t: 1 direction of order 2" in str(plan)
+
+
+def test_gradients_have_the_precision_of_the_parameters():
+    def loss(scale):
+        u = lambda x, t: scale * jnp.sin(x[0]) * t
+        r = sdifp.Residual(sdifp.time_derivative())
+        return sdifp.Full()(r, u, X, T, key=KEY).loss
+
+    slope = jax.grad(loss)(jnp.asarray(2.0, jnp.float32))
+    assert slope.dtype == jnp.float32
+    np.testing.assert_allclose(
+        slope, 2.0 * jnp.mean(jnp.sin(X[..., 0]) ** 2), rtol=1e-6
+    )
 
 
 def test_it_is_never_sampled():
@@ -216,7 +277,20 @@ def test_coefficients_in_a_local_term_are_trained():
     ("make", "message"),
     [
         (lambda: sdifp.time_derivative(3), "order must be 1 or 2, got 3"),
-        (lambda: sdifp.time_derivative(True), "order must be 1 or 2, got True"),
+        (lambda: sdifp.time_derivative(1.0), "order must be 1 or 2, got 1.0"),
+        (lambda: sdifp.time_derivative(NETS["net"]), "write time_derivative...u."),
+        (
+            lambda: sdifp.Residual(sdifp.advection(C), lambda u, grad, x: u)(
+                NETS["net"], X, T
+            ),
+            r"local cannot be evaluated as local\(u, grad, x, t\): .* 4 were given",
+        ),
+        (
+            lambda: sdifp.Residual(sdifp.advection(C), lambda u, grad, x, t: None)(
+                NETS["net"], X, T
+            ),
+            "local must return one number for one point, got None",
+        ),
         (
             lambda: sdifp.time_derivative()(lambda x: x[0])(X[0, 0]),
             "needs a function of .x, t., and a time",

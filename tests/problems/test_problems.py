@@ -323,6 +323,11 @@ def test_the_same_problem_without_disagreement_passes():
         ),
         ({"duration": np.inf}, ValueError, "duration must be positive .* got inf"),
         ({"residual": None}, TypeError, "residual must be a Residual, got None"),
+        (
+            {"residual": sdifp.Residual(sdifp.time_derivative(2))},
+            ValueError,
+            "velocity must be given: the equation is of second order in time",
+        ),
     ],
 )
 def test_bad_parts_are_refused_at_once(changes, error, words, as_user):

@@ -35,6 +35,11 @@ class Batch(NamedTuple):
     t: Float[Array, " n_t"] | None
 
     @property
+    def first(self) -> tuple[Array, Array | None]:
+        """The first point, and its time."""
+        return self.x[0, 0], None if self.t is None else self.t[0]
+
+    @property
     def points(self) -> Float[Array, "n d"]:
         return self.x.reshape(-1, self.x.shape[-1])
 
@@ -135,38 +140,41 @@ class Parts(NamedTuple):
     gradient: Array | None
 
 
-class Corrections(NamedTuple):
-    """What makes a conserved field of the raw network, at each point of a batch."""
+def corrected(
+    raw: Parts,
+    series: Float[Array, "terms 4"],
+    phi: Parts | None,
+    rate: Array | None,
+) -> Parts:
+    """What the same take of a conserved field, from those of the raw network and of the
+    profile.
 
-    series: Float[Array, "n terms 4"]
-    "see `at_with_series`; two terms where there are derivatives by t"
-    profile: Parts | None
-    "of the profile"
+    **Arguments:**
 
-    def __call__(self, raw: Parts, rate: Array | None) -> Parts:
-        """The same parts of the field, from those of the network, at one point."""
-        dtype, phi = raw.terms.dtype, self.profile
-        correction = Correction.of(self.series[0])
-        scale, shift = correction.scale.astype(dtype), correction.shift.astype(dtype)
+    - `series`: see `at_with_series`; two terms where there is a derivative by t.
+    - `rate`: its coefficient.
+    """
+    dtype, correction = raw.terms.dtype, Correction.of(series[0])
+    scale, shift = correction.scale.astype(dtype), correction.shift.astype(dtype)
 
-        def times(a: Array | None, b: Array | None) -> Array | None:
-            out = None if a is None else scale * a
-            return out if out is None or b is None else out + shift * b
+    def affine(a: Array, b: Array | None) -> Array:
+        return scale * a if b is None else scale * a + shift * b
 
-        def value(series: Array) -> Array:
-            assert raw.value is not None
-            known = None if phi is None or phi.value is None else phi.value[None]
-            return Correction.of(series)(raw.value[None], known)[0]
+    def value(series: Array) -> Array:
+        assert raw.value is not None
+        known = None if phi is None or phi.value is None else phi.value[None]
+        return Correction.of(series)(raw.value[None], known)[0]
 
-        terms = times(raw.terms, None if phi is None else phi.terms)
-        gradient = times(raw.gradient, None if phi is None else phi.gradient)
-        assert terms is not None
-        if raw.value is None:
-            return Parts(terms, None, gradient)
-        if rate is None:
-            return Parts(terms, value(self.series[0]), gradient)
-        now, change = jax.jvp(value, (self.series[0],), (self.series[1],))
-        return Parts(terms + rate * change, now, gradient)
+    terms, now, gradient = raw.terms, raw.value, raw.gradient
+    terms = affine(terms, None if phi is None else phi.terms)
+    if gradient is not None:
+        gradient = affine(gradient, None if phi is None else phi.gradient)
+    if now is not None:
+        now = value(series[0])
+    if rate is not None:
+        change = jax.jvp(value, (series[0],), (series[1],))[1]
+        terms = terms + rate * change
+    return Parts(terms, now, gradient)
 
 
 def over_batch(function: Callable[[Array, Array | None], Array], batch: Batch) -> Array:
@@ -262,38 +270,15 @@ class Applied(eqx.Module):
         (one,) = evaluations([self], batch)
         return one.values(shape != ()).reshape(shape)
 
-    def symbol_kinds(self, batch: Batch) -> Symbol:
-        """The shape of the operator: which kinds of terms it has."""
-        x, t = batch.x[0, 0], None if batch.t is None else batch.t[0]
-        return jax.eval_shape(self.operator.symbol, x, t)
-
-    def parts(
-        self,
-        function: Callable[[Array, Array | None], Array],
-        x: Array,
-        t: Array | None,
-        token: Array | None,
-        need: "Need",
-    ) -> Parts:
-        """What the operator, and a local term, take of a function at one point."""
-        found = self.path.derivatives(function, x, t, self.operator.symbol(x, t), token)
-        value, gradient = found.value, found.gradient
-        if not need.value:
-            value = None
-        elif value is None:
-            value = function(x, t)
-        if not need.gradient:
-            gradient = None
-        elif gradient is None:
-            gradient = jax.grad(function)(x, t)
-        return Parts(found.terms, value, gradient)
+    def kinds(self, batch: Batch) -> Symbol:
+        """The shapes of the operator at a point: which kinds of terms it has."""
+        return self.operator.kinds(*batch.first)
 
     def chunk_for(self, batch: Batch, copies: int = 1) -> int:
         """How many points are evaluated at a time."""
         if self.chunk is not None:
             return self.chunk
-        steps = self.steps(batch)
-        rows = max([1, *(s.rows for s in steps)])
+        rows = max([1, *(s.rows for s in self.steps(batch))])
         limit = _OTHER_ROWS
         if jax.default_backend() == "cpu":
             limit = min(max(_CPU_ROWS, batch.x.shape[-1] // 2), _MOST_CPU_ROWS)
@@ -301,13 +286,15 @@ class Applied(eqx.Module):
 
     def steps(self, batch: Batch) -> tuple[Step, ...]:
         """How the derivatives are found."""
-        x, t = batch.x[0, 0], None if batch.t is None else batch.t[0]
         raw = raw_of(self.u)
 
         def run(x: Array, t: Array | None) -> Any:
             return self.path.derivatives(raw, x, t, self.operator.symbol(x, t), None)
 
-        return jax.eval_shape(run, x, t).steps
+        steps = jax.eval_shape(run, *batch.first).steps
+        if self.kinds(batch).acceleration is not None:
+            steps = (*steps, Step("nested jvp by t", 2, 1, 1))
+        return steps
 
 
 class Need(NamedTuple):
@@ -325,27 +312,48 @@ class Evaluation(eqx.Module):
     batch: Batch
     local: Local | None
     need: Need = eqx.field(static=True)
-    data: tuple[Corrections | None, Array | None]
-    "for each point: the correction, and what is known before the pass"
+    data: tuple[Float[Array, "n terms 4"] | None, Float[Array, " n"] | None]
+    "for each point: its correction, and what is known before the pass"
 
     def at_point(
         self, x: Array, t: Array | None, token: Array | None, data: Any
     ) -> Float[Array, ""]:
         """The value at one point, from its data."""
-        corrections, known = data
-        applied = self.applied
-        parts = applied.parts(raw_of(applied.u), x, t, token, self.need)
-        symbol = applied.operator.symbol(x, t)
-        if corrections is not None:
-            parts = corrections(parts, symbol.rate)
+        (series, known), u = data, self.applied.u
+        symbol = self.applied.operator.symbol(x, t)
+        parts = self._parts(raw_of(u), x, t, symbol, token)
+        if series is not None:
+            phi = None
+            if u.profile is not None:
+                phi = self._parts(lambda x, t: u.profile(x), x, t, symbol, token)
+            parts = corrected(parts, series, phi, symbol.rate)
         out = parts.terms
         if symbol.zero is not None and parts.value is not None:
             out = out + symbol.zero * parts.value
         if self.local is not None:
-            arguments = (parts.value, parts.gradient, x)
-            value = self.local(*arguments, *(() if t is None else (t,)))
-            out = out + one_number("local", value)
+            out = out + _local_term(self.local, parts, x, t)
         return out if known is None else out + known
+
+    def _parts(
+        self,
+        function: Callable[[Array, Array | None], Array],
+        x: Array,
+        t: Array | None,
+        symbol: Symbol,
+        token: Array | None,
+    ) -> Parts:
+        """What is needed of a function at one point."""
+        found = self.applied.path.derivatives(function, x, t, symbol, token)
+        value, gradient = found.value, found.gradient
+        if not self.need.value:
+            value = None
+        elif value is None:
+            value = function(x, t)
+        if not self.need.gradient:
+            gradient = None
+        elif gradient is None:
+            gradient = _gradient(function, x, t)
+        return Parts(found.terms, value, gradient)
 
     def values(self, many: bool = True) -> Float[Array, " n"]:
         """The value at each point of the batch, flat."""
@@ -374,7 +382,7 @@ def evaluations(
     - `series`: the corrections at the times of the batch, where they are known already.
     """
     u = applied[0].u
-    kinds = [a.symbol_kinds(batch) for a in applied]
+    kinds = [a.kinds(batch) for a in applied]
     moving = any(k.rate is not None for k in kinds)
     if isinstance(u, FieldAt) and (
         moving or any(k.acceleration is not None for k in kinds)
@@ -390,25 +398,34 @@ def evaluations(
     for a, kind in zip(applied, kinds, strict=True):
         changing = kind.rate is not None and series is not None
         value = kind.zero is not None or local is not None or changing
-        need = Need(value, local is not None)
-        corrections = None
-        if series is not None:
-            corrections = Corrections(series, _profile_parts(a, batch, need))
         own = known
         if kind.acceleration is not None:
             own = add(own, over_batch(functools.partial(_acceleration, a), batch))
-        out.append(Evaluation(a, batch, local, need, (corrections, own)))
+        need = Need(value, local is not None)
+        out.append(Evaluation(a, batch, local, need, (series, own)))
     return out
 
 
-def _profile_parts(applied: Applied, batch: Batch, need: Need) -> Parts | None:
-    profile = getattr(applied.u, "profile", None)
-    if profile is None:
-        return None
-    still = lambda x, t: profile(x)
-    parts = lambda x, t: applied.parts(still, x, t, None, need)
-    over = (0, None if batch.t is None else 0)
-    return jax.vmap(parts, over)(batch.points, batch.times)
+def _gradient(
+    function: Callable[[Array, Array | None], Array], x: Array, t: Array | None
+) -> Array:
+    try:
+        return jax.grad(function)(x, t)
+    except Exception:
+        # Loops of unknown length have no reverse mode.
+        return jax.jacfwd(function)(x, t)
+
+
+def _local_term(local: Local, parts: Parts, x: Array, t: Array | None) -> Array:
+    arguments = (parts.value, parts.gradient, x, *(() if t is None else (t,)))
+    try:
+        value = local(*arguments)
+    except TypeError as error:
+        names = "(u, grad, x)" if t is None else "(u, grad, x, t)"
+        raise ValueError(
+            f"local cannot be evaluated as local{names}: {str(error).splitlines()[0]}"
+        ) from error
+    return one_number("local", value)
 
 
 def _acceleration(applied: Applied, x: Array, t: Array) -> Array:
@@ -424,11 +441,12 @@ def _acceleration(applied: Applied, x: Array, t: Array) -> Array:
 
 def one_number(name: str, value: Any) -> Array:
     """What a user's function returned at one point. Raises unless it is a number."""
+    got = "None" if value is None else f"shape {jnp.shape(value)}"
+    if value is None or jnp.shape(value) != ():
+        raise ValueError(f"{name} must return one number for one point, got {got}")
     value = jnp.asarray(value)
-    if value.shape != ():
-        raise ValueError(
-            f"{name} must return one number for one point, got shape {value.shape}"
-        )
+    if jnp.iscomplexobj(value):
+        raise TypeError(f"{name} must return a real number, got {value.dtype}")
     return value
 
 

@@ -334,7 +334,8 @@ def fused_sum(
         return out, (by_params, by_data)
 
     def backward(kept: Any, cotangent: Array) -> Any:
-        by_params, by_data = jax.tree.map(lambda a: cotangent * a, kept)
+        times = lambda a: (cotangent * a).astype(a.dtype)
+        by_params, by_data = jax.tree.map(times, kept)
         return by_params, by_data, None
 
     run = jax.custom_vjp(value)

@@ -295,7 +295,8 @@ def nested(
             for j in range(len(point)):
                 tail = jnp.zeros_like(point[j])
                 for row in reversed(rows):
-                    tail = s * (row[j] + tail)
+                    # Each argument has a precision of its own.
+                    tail = s.astype(tail.real.dtype) * (row[j] + tail)
                 point[j] = point[j] + tail
             return function(*point)
 

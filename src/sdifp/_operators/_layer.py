@@ -108,9 +108,10 @@ def through_layer(
     inputs: Sequence[Jet],
     collapse: Collapse,
     token: Array | None,
-) -> tuple[Array, Array, set[str]]:
-    """The value of a function, its collapsed coefficient of order 2 over all
-    coordinates of the first argument, and the primitives that had no rule."""
+) -> tuple[Array, Array, Array, set[str]]:
+    """The value of a function, its gradient by the first argument, its collapsed
+    coefficient of order 2 over all coordinates of that, and the primitives that had no
+    rule."""
     stage, exits, later = _first_layer(closed, inputs, collapse, token)
     dtype = inputs[0].primal.dtype
     blocks = [e.lower[0] for e in exits.values()]
@@ -121,7 +122,7 @@ def through_layer(
     if not exits:
         out = stage.jet(closed.jaxpr.outvars[0])
         top = jnp.zeros((), dtype) if out.top is None else out.top
-        return out.primal, top, stage.fallbacks
+        return out.primal, jnp.zeros(d, dtype), top, stage.fallbacks
     slope = jnp.concatenate(
         [
             jnp.zeros((d, size), dtype) if b is None else b.reshape(d, size)
@@ -146,7 +147,9 @@ def through_layer(
         rest.step(eqn)
     out = densify(rest.jet(closed.jaxpr.outvars[0]), width)
     top = jnp.zeros_like(out.primal) if out.top is None else out.top
-    return out.primal, top, stage.fallbacks | rest.fallbacks
+    by_layer = out.lower[0]
+    gradient = jnp.zeros(d, dtype) if by_layer is None else slope @ by_layer
+    return out.primal, gradient, top, stage.fallbacks | rest.fallbacks
 
 
 def _unit_jet(old: Jet, start: int, size: int, width: int) -> Jet:

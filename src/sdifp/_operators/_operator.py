@@ -96,6 +96,10 @@ class Operator(eqx.Module):
             out = out + random.symbol(x, t)
         return out
 
+    def kinds(self, x: Any, t: Any) -> Symbol:
+        """The shapes of the operator at a point: None where it has no such terms."""
+        return jax.eval_shape(self.symbol, x, t)
+
     def __call__(
         self, u: Any, *, path: Path = Automatic(), chunk: int | None = None
     ) -> "Applied":
@@ -289,9 +293,11 @@ def time_derivative(order: int = 1) -> Operator:
         >>> print(f"{abs(heat(u)(jnp.array([0.3, 0.4]), 0.5)):.5f}")
         0.00000
     """
-    if isinstance(order, bool) or order not in (1, 2):
-        raise ValueError(f"order must be 1 or 2, got {order!r}")
-    return Operator((TimeDerivative(order),))
+    whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
+    if not whole or order not in (1, 2):
+        hint = "; write time_derivative()(u)" if callable(order) else ""
+        raise ValueError(f"order must be 1 or 2, got {order!r}{hint}")
+    return Operator((TimeDerivative(int(order)),))
 
 
 def mixed_derivative(j: int, k: int, coefficient: CoefficientLike = 1.0) -> Operator:

@@ -216,13 +216,13 @@ class ThroughLayer(Path):
             )
         jets, collapse = _start(at, bundle, first)
         closed = flat_jaxpr(function, *at)
-        value, top, fallbacks = through_layer(closed, jets, collapse, token)
+        value, gradient, top, fallbacks = through_layer(closed, jets, collapse, token)
         width, varies = layer_width(closed, at)
         # Slopes of the layer at each point take memory too, in rows of a usual width.
         rows = width + (at[0].shape[0] * width // 256 if varies else 0)
         names = tuple(sorted(fallbacks))
         step = Step("through the first layer", 2, width, rows, names)
-        return Found(2.0 * top, value, None, (step,))
+        return Found(2.0 * top, value, gradient, (step,))
 
 
 def _is_second_order(bundle: Bundle) -> bool:

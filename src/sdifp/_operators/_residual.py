@@ -86,8 +86,8 @@ class Residual(eqx.Module):
         u: Any,
         batch: Batch,
         operators: list[Operator],
-        path: Path,
-        chunk: int | None,
+        path: Path = Automatic(),
+        chunk: int | None = None,
         series: Series | None = None,
     ) -> list[Evaluation]:
         """The residual on a batch with each of some operators in place of its own."""

@@ -68,7 +68,8 @@ class StepObjective(eqx.Module):
             batch = Batch(self.x, self.t)
             out = estimator.estimate(residual, u, batch, key, series).loss
         else:
-            squares = jnp.mean(residual(u, self.x, self.t) ** 2, axis=1)
+            rows = self._residuals(u, series).reshape(self.x.shape[:2])
+            squares = jnp.mean(rows**2, axis=1)
             earlier = jnp.cumsum(squares) - squares
             weights = jax.lax.stop_gradient(jnp.exp(-self.recipe.causal * earlier))
             out = 0.5 * jnp.mean(weights * squares)
@@ -80,11 +81,11 @@ class StepObjective(eqx.Module):
     def rows(self, net: Any) -> Float[Array, " n"]:
         """The rows: half the sum of their squares is the loss."""
         u = self.field(net)
-        parts = [self._scaled(self.problem.residual(u, self.x, self.t).reshape(-1))]
+        series, added = self._at_times(u)
+        parts = [self._scaled(self._residuals(u, series))]
         for row, x, t, weight in self._initial_rows():
             values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
             parts.append(math.sqrt(weight) * self._scaled(values))
-        _, added = self._at_times(u)
         return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
 
     def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
@@ -143,8 +144,15 @@ class StepObjective(eqx.Module):
         return series, self.method.rows(self._instant(u, t, multipliers, now))
 
     def _at_times(self, u: Any) -> tuple[Array | None, Float[Array, "n_t m"]]:
-        at = lambda t, m: self._at(u, t, m, 1)
+        kinds = self.problem.residual.operator.kinds(self.x[0, 0], self.t[0])
+        at = lambda t, m: self._at(u, t, m, 0 if kinds.rate is None else 1)
         return jax.vmap(at)(self.t, self.multipliers)
+
+    def _residuals(self, u: Any, series: Array | None) -> Float[Array, " n"]:
+        """The residual at each point, with all terms."""
+        residual, batch = self.problem.residual, Batch(self.x, self.t)
+        operator = residual.operator
+        return residual.evaluations(u, batch, [operator], series=series)[0].values()
 
     def _initial_rows(self) -> list[tuple[Row, Array, Array, float]]:
         """Where the initial data are learnt, rows for them: (row, x, t, weight)."""

@@ -63,6 +63,11 @@ class Problem:
         dtype = jnp.result_type(float)
         x = jax.ShapeDtypeStruct((self.box.dimension,), dtype)
         t = jax.ShapeDtypeStruct((), dtype)
+        second = self.residual.operator.kinds(x, t).acceleration is not None
+        if second and self.velocity is None:
+            raise ValueError(
+                "velocity must be given: the equation is of second order in time"
+            )
         for name, arguments in (
             ("initial", (x,)),
             ("velocity", (x,)),
@@ -81,7 +86,7 @@ class Problem:
 
     @property
     def order(self) -> int:
-        """The order of the equation in time: 2 where there is an initial velocity."""
+        """The order of the equation in time: 2 if there is an initial velocity."""
         return 1 if self.velocity is None else 2
 
     def rule(self, nodes: int, key: Array) -> QuadratureRule:

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "_quadrature": {"_checks", "_domain"},
     "_projection": {"_checks"},
     "_field": {"_checks", "_quadrature", "_projection"},
-    "_operators": {"_checks", "_field"},
+    "_operators": {"_checks", "_projection", "_field"},
     "_networks": {"_checks", "_domain"},
     "_optimisers": {"_checks"},
     "problems": {

@@ -31,7 +31,9 @@ def run(script, *arguments, **environment):
 
 def test_demo_draws_the_picture_that_it_names(tmp_path):
     done = run(
-        "examples/project_scattered_field.py", "--out", tmp_path, "--points", "300"
+        "examples/project_scattered_field.py",
+        *("--out", tmp_path, "--points", "300"),
+        **QUICK,
     )
     assert done.returncode == 0, done.stderr
     picture = Path(done.stdout.splitlines()[-1].removeprefix("Look at "))

@@ -202,7 +202,10 @@ SAMPLED = sdifp.Independent(2)
         ({"nodes": -1}, "nodes must be a positive integer, got -1"),
         ({"final_nodes": 0}, "final_nodes must be a positive integer, got 0"),
         ({"windows": 0}, "windows must be a positive integer, got 0"),
-        ({"initial_weight": -1.0}, "initial_weight must be positive, got -1.0"),
+        (
+            {"initial_weight": -1.0},
+            "initial_weight must be positive and finite, got -1.0",
+        ),
         ({"causal": -0.5}, "causal must not be negative, got -0.5"),
         ({"causal": 1.0, "estimator": SAMPLED}, r"causal needs .* Full\(\), got Indep"),
         (

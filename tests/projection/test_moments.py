@@ -46,7 +46,7 @@ def test_level_and_offset_keep_the_digits_that_the_mean_loses(rng):
     seed=st.integers(0, 1000),
     profiled=st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_merged_parts_equal_the_whole(cuts, seed, profiled):
     # Cuts on a coarse grid, so that few shapes are compiled.
     cuts = sorted({50 * (c // 50) for c in cuts if c >= 50})

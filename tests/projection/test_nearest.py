@@ -61,7 +61,7 @@ def test_constrained_optimiser_finds_the_same_point(seed):
 
 
 @given(seed=st.integers(0, 10_000), size=st.sampled_from([3, 5, 20]))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_no_feasible_point_is_nearer_or_farther_than_the_two_branches(seed, size):
     rng, f, w, mean, variance = draw(seed, size)
     near = np.asarray(sdifp.project(f, w, mean=mean, variance=variance).values)

@@ -44,7 +44,7 @@ def main() -> None:
     parser = options(__doc__, "one_dimension")
     parser.add_argument("setting", choices=["paper", "accurate"])
     parser.add_argument(
-        "--steps", type=int, default=2000, help="plain steps, paper (%(default)s)"
+        "--steps", type=int, default=10_000, help="plain steps, paper (%(default)s)"
     )
     parser.add_argument(
         "--grid", action="store_true", help="a fixed grid of points instead"
@@ -74,7 +74,9 @@ def main() -> None:
             sdifp.Architecture(8, 1) if args.tiny else sdifp.Architecture(),
             steps=10 if args.tiny else args.steps,
             points=points,
-            gradient=sdifp.Subsampled(32),
+            nodes=64,
+            final_nodes=128,
+            gradient=sdifp.Subsampled(16),
         )
 
     @functools.cache

@@ -2,7 +2,6 @@
 
 from ._apply import Applied as Applied
 from ._apply import Batch as Batch
-from ._apply import Plan as Plan
 from ._audit import Audit as Audit
 from ._audit import AuditRow as AuditRow
 from ._audit import audit as audit
@@ -31,6 +30,7 @@ from ._paths import Nested as Nested
 from ._paths import Path as Path
 from ._paths import ThroughLayer as ThroughLayer
 from ._paths import VmappedJet as VmappedJet
+from ._plan import Plan as Plan
 from ._residual import Residual as Residual
 from ._samplers import Coordinates as Coordinates
 from ._samplers import Gaussian as Gaussian

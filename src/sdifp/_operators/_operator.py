@@ -29,7 +29,8 @@ from ._samplers import Coordinates, OneTerm, Sampler
 from ._symbol import Symbol
 
 if TYPE_CHECKING:
-    from ._apply import Applied, Plan
+    from ._apply import Applied
+    from ._plan import Plan
 
 
 class _Scaled(Part):
@@ -160,7 +161,7 @@ class Operator(eqx.Module):
     ) -> "Plan":
         """How `op(u)(x, t)` would be evaluated: path, directions, chunk, and memory of
         the value and of its gradient by the parameters, as the compiler has it."""
-        from ._apply import make_plan
+        from ._plan import make_plan
 
         return make_plan(self, u, x, t, path, chunk)
 

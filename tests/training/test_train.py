@@ -11,7 +11,7 @@ from quick import once
 
 import sdifp
 from sdifp._field import _certificate
-from sdifp._training import _train
+from sdifp._training import _train, _window
 from sdifp.problems import _check
 
 RECIPE = sdifp.Recipe(
@@ -61,8 +61,8 @@ def same(one, other):
 def compiled_for_one_run():
     """Steps are few here, so that their program need not be fast."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_train, "_advance", once(_train._advance.__wrapped__))
-        patch.setattr(_train, "_SERIES", 96)
+        patch.setattr(_train, "advance", once(_train.advance.__wrapped__))
+        patch.setattr(_window, "_SERIES", 96)
         patch.setattr(_check, "_once", once)
         integrals = once(_certificate._two_integrals.__wrapped__)
         patch.setattr(_certificate, "_two_integrals", integrals)

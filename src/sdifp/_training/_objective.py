@@ -11,34 +11,10 @@ from jaxtyping import Array, Float
 
 from .._field import ConservedField, FieldAt, at_with_series
 from .._methods import Instant, Method
-from .._networks import Ansatz
 from .._operators import Batch, time_derivative
-from .._quadrature import QuadratureRule
 from ..problems import Problem, Recipe
 from ._coupled import Row, rows_and_derivatives
-
-
-class Window(eqx.Module):
-    """A stretch of time: the field that is trained on it, with its initial data."""
-
-    field: Any
-    "what the method trains: an `Ansatz`, or a conserved field of one"
-    final: Any
-    "what comes out of it, likewise"
-    rule: QuadratureRule
-    initial: Any
-    velocity: Any
-    start: Float[Array, ""]
-
-
-def with_net(field: Any, net: Any) -> Any:
-    """The field with another network in it."""
-    if isinstance(field, ConservedField):
-        return eqx.tree_at(lambda u: u.net, field, with_net(field.net, net))
-    assert isinstance(field, Ansatz)
-    return Ansatz(
-        net, field.initial, field.velocity, field.start, field.length, field.profile
-    )
+from ._window import Window, with_net
 
 
 class StepObjective(eqx.Module):

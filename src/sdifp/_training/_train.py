@@ -2,25 +2,24 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array
 
 from .._checks import check_count
 from .._field import Certificate, ConservedField
 from .._methods import SDIFP, Method
-from .._networks import Ansatz, InTurn, Series
+from .._networks import InTurn
 from ..problems import Problem, Recipe
 from ._metrics import TIMES, Metrics, independent_rule, measure
-from ._objective import StepObjective, Window, with_net
-
-# Points of the series that hold the initial data of later windows in one dimension.
-_SERIES = 512
+from ._snapshot import from_arrays, to_arrays
+from ._step import State, advance
+from ._window import Windows, raw, with_net
 
 
 class TrainingDiverged(ArithmeticError):
@@ -29,16 +28,6 @@ class TrainingDiverged(ArithmeticError):
     def __init__(self, message: str, trained: "Trained"):
         super().__init__(message)
         self.trained = trained
-
-
-class State(eqx.Module):
-    """All that changes from step to step."""
-
-    net: Any
-    optimiser: Any
-    multipliers: Float[Array, "n_t n"]
-    step: Int[Array, ""]
-    "in this window"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,104 +71,114 @@ class Training:
             problem.check(for_check)
         self.problem, self.method, self.recipe = problem, method, recipe
         self.every = every
-        self.length = problem.duration / recipe.windows
+        rule_key, self._measure_key = jax.random.split(for_rule)
+        self._windows = Windows(
+            problem,
+            method,
+            recipe,
+            method.rule(problem, recipe.nodes, rule_key),
+            method.rule(problem, recipe.final_nodes or recipe.nodes, rule_key),
+        )
         if network is None:
             network = recipe.network.build(
                 problem.box, self.length, neumann=problem.neumann, key=for_net
             )
         _check_network(network, problem)
-        self._rule_key, self._measure_key = jax.random.split(for_rule)
-        self._rule = method.rule(problem, recipe.nodes, self._rule_key)
-        self._final_rule = method.rule(
-            problem, recipe.final_nodes or recipe.nodes, self._rule_key
-        )
         self._independent = independent_rule(problem, self._measure_key)
+        self._nets: list[Any] = []
         self._done: list[Any] = []
         self.seconds = 0.0
+        self._loss = float("nan")
         self._result: Trained | None = None
-        self._metrics: list[Metrics] = []
-        self.window = self._window(problem.initial, problem.velocity, 0)
+        self._begin = network
+        self.window = self._windows.first()
         self.state = self._start(network)
         self._compiled = False
 
-    def _start(self, net: Any) -> State:
-        multipliers = self.method.multipliers(self.problem)
-        tiled = jnp.tile(multipliers[None], (self.recipe.points.n_t, 1))
-        optimiser = self.recipe.optimiser.start(net, self.recipe.steps)
-        return State(net, optimiser, tiled, jnp.zeros((), int))
+    @property
+    def length(self) -> float:
+        """The duration of one window."""
+        return self._windows.length
 
-    def _window(self, initial: Any, velocity: Any, number: int) -> Window:
-        """The stretch of time that begins with some data."""
-        problem, recipe = self.problem, self.recipe
-        start = jnp.asarray(number * self.length, float)
-        box = problem.box
-        smooth = box.dimension == 1 and (box.periodic[0] or np.all(problem.neumann))
-        if recipe.windows > 1 and smooth:
-            # Every window then has data of one kind, and one program serves them all.
-            initial, velocity = (
-                None if f is None else Series.fit(f, box, _SERIES)
-                for f in (initial, velocity)
-            )
-        # The network itself is put in at each step: any function stands in for it here.
-        ansatz = Ansatz(
-            _zero,
-            initial if recipe.hard_initial else None,
-            velocity if recipe.hard_initial else None,
-            start,
-            self.length,
-            problem.profile,
-        )
-        return Window(
-            self.method.field(problem, ansatz, self._rule, recipe),
-            self.method.finish(problem, ansatz, self._final_rule),
-            self._rule,
-            initial,
-            velocity,
-            start,
-        )
+    @property
+    def step(self) -> int:
+        """Steps done, in all windows."""
+        return self._number * self.recipe.steps + int(self.state.step)
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self.recipe.windows * self.recipe.steps
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self.step == self.steps
+
+    @property
+    def _number(self) -> int:
+        """Of the window in training."""
+        return min(len(self._done), self.recipe.windows - 1)
+
+    def _start(self, net: Any) -> State:
+        return State.start(self.method, self.problem, self.recipe, net)
 
     def __iter__(self) -> Generator[Metrics, None, Trained]:
         """Train, with metrics every so many steps."""
-        steps = self.recipe.steps
-        while len(self._done) < self.recipe.windows:
-            while int(self.state.step) < steps:
-                loss = self.advance(self.every)
-                self._metrics.append(self._measure(loss))
-                yield self._metrics[-1]
-            self._close_window()
+        while not self.finished:
+            found = self.go_on()
+            if found is not None:
+                yield found
         return self.result()
 
     def result(self) -> Trained:
         """Train to the end."""
-        if self._result is None:
-            while len(self._done) < self.recipe.windows:
-                for _ in self:
-                    pass
-        # The loop asks for the result itself when it comes to its end.
+        while not self.finished:
+            self.go_on()
         if self._result is None:
             self._result = self._finish()
         return self._result
 
-    def advance(self, count: int) -> float:
-        """Take `count` steps, or as many as the window in training has left; returns
-        their mean loss."""
+    def go_on(self, seconds: float = float("inf")) -> Metrics | None:
+        """Train until metrics are due and return them, or for about so many seconds and
+        return None. Where it is interrupted does not change any number."""
+        if self.finished:
+            return None
+        if int(self.state.step) == self.recipe.steps:
+            self._next_window()
+        left = min(
+            self.every - int(self.state.counted),
+            self.recipe.steps - int(self.state.step),
+        )
+        count = left
+        if seconds < float("inf"):
+            speed = self.step / self.seconds if self.seconds > 0.0 else 0.0
+            count = max(1, min(left, int(min(seconds * speed, left))))
+        self.advance(count)
+        if count < left:
+            return None
+        self._loss = float(self.state.total) / int(self.state.counted)
+        self.state = self.state.reported()
+        times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
+        return self._metrics_of(with_net(self.window.final, self.state.net), times)
+
+    def advance(self, count: int) -> None:
+        """Take `count` steps, or as many as the window in training has left."""
         count = min(count, self.recipe.steps - int(self.state.step))
         if not self._compiled:
-            _advance(*self._arguments(0))
+            advance(*self._arguments(0))
             self._compiled = True
-        before, began = int(self.state.step), time.perf_counter()
-        self.state, summed, healthy = _advance(*self._arguments(count))
-        total = float(summed)
+        began = time.perf_counter()
+        self.state, good = advance(*self._arguments(count))
+        healthy = bool(good)
         self.seconds += time.perf_counter() - began
         if not healthy:
-            at = len(self._done) * self.recipe.steps + int(self.state.step)
             raise TrainingDiverged(
-                f"the loss or a parameter was not finite at step {at + 1}; the state "
-                f"before it is kept. Try a lower rate, Adam(clip=1.0), float64, or a "
-                f"smaller network",
+                f"the loss or a parameter was not finite at step {self.step + 1}; the "
+                f"state before it is kept. Try a lower rate, Adam(clip=1.0), float64, "
+                f"or a smaller network",
                 self._finish(),
             )
-        return total / max(1, int(self.state.step) - before)
 
     def _arguments(self, count: int) -> tuple[Any, ...]:
         return (
@@ -194,26 +193,43 @@ class Training:
 
     def memory(self) -> int:
         """Bytes of temporaries of the compiled step."""
-        lowered = _advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
+        lowered = advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
         return int(lowered.compile().compiled.memory_analysis().temp_size_in_bytes)
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that a training of the same problem, method, recipe and key needs to go
+        on from here, see `restore`."""
+        clock = {"seconds": np.asarray(self.seconds), "loss": np.asarray(self._loss)}
+        return to_arrays({"windows": self._nets, "state": self.state, "clock": clock})
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from where a snapshot was taken; the numbers are those of a training
+        that was never interrupted, to the last bit."""
+        windows = 1 + max(
+            (int(name.split("/")[1]) for name in arrays if name.startswith("windows/")),
+            default=-1,
+        )
+        template = {
+            "windows": [self._begin] * windows,
+            "state": self._start(self._begin),
+            "clock": {"seconds": np.zeros(()), "loss": np.zeros(())},
+        }
+        found = from_arrays(template, arrays)
+        self._nets, self._done, self._result = [], [], None
+        self.window = self._windows.first()
+        for net in found["windows"]:
+            self.state = eqx.tree_at(lambda s: s.net, self.state, net)
+            self._next_window()
+        self.state = found["state"]
+        self.seconds = float(found["clock"]["seconds"])
+        self._loss = float(found["clock"]["loss"])
 
     def measure(self, field: Callable[..., Array]) -> Metrics:
         """The metrics of any function of x and t, measured as those of the result are:
         of the same network without its correction, for one."""
-        times = jnp.linspace(0.0, self.problem.duration, TIMES)
-        return self._metrics_of(field, times, self._loss)
+        return self._metrics_of(field, jnp.linspace(0.0, self.problem.duration, TIMES))
 
-    @property
-    def _loss(self) -> float:
-        return self._metrics[-1].loss if self._metrics else float("nan")
-
-    def _measure(self, loss: float) -> Metrics:
-        """The metrics of the window in training."""
-        times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
-        field = with_net(self.window.final, self.state.net)
-        return self._metrics_of(field, times, loss)
-
-    def _metrics_of(self, field: Any, times: Array, loss: float) -> Metrics:
+    def _metrics_of(self, field: Any, times: Array) -> Metrics:
         found = measure(self.problem, field, self._independent, times)
         errors = iter(np.asarray(found.errors).tolist())
         mass, energy = (
@@ -221,146 +237,40 @@ class Training:
             for target in (self.problem.mass, self.problem.energy)
         )
         scale = found.scale
-        steps, done = self.recipe.steps, len(self._done)
         return Metrics(
-            step=min(done, self.recipe.windows - 1) * steps + int(self.state.step),
-            steps=self.recipe.windows * steps,
+            step=self.step,
+            steps=self.steps,
             seconds=self.seconds,
-            loss=loss,
+            loss=self._loss,
             mass_error=mass,
             energy_error=energy,
             l2_error=None if found.l2_error is None else float(found.l2_error),
             scale=None if scale is None else (float(scale[0]), float(scale[1])),
-            window=min(done, self.recipe.windows - 1),
+            window=self._number,
         )
 
-    def _close_window(self) -> None:
-        """Keep the network of this window, and begin the next one with the end of the
-        field that was trained: one that is corrected afterwards goes on uncorrected."""
-        field = with_net(self.window.field, self.state.net)
-        self._done.append(_raw(field))
-        if len(self._done) == self.recipe.windows:
-            return
-        end = jnp.asarray(len(self._done) * self.length, float)
-        initial: Any = (
-            field.at(end) if isinstance(field, ConservedField) else _At(field, end)
-        )
-        velocity = None
-        if self.problem.velocity is not None:
-            velocity = _Rate(field, end)
-        self.window = self._window(initial, velocity, len(self._done))
-        self.state = self._start(self.state.net)
+    def _next_window(self) -> None:
+        """Keep the network of this window, and begin the next one with its end."""
+        net = self.state.net
+        self._nets.append(net)
+        self._done.append(raw(with_net(self.window.field, net)))
+        self.window = self._windows.after(self.window, net, len(self._done))
+        self.state = self._start(net)
 
     def _finish(self) -> Trained:
-        """The field of the whole duration, measured."""
-        windows = list(self._done)
-        if len(windows) < self.recipe.windows:
-            # Stopped in the middle: the window in training is the last one.
-            windows.append(_raw(with_net(self.window.final, self.state.net)))
+        """The field of all times so far, measured."""
+        last = raw(with_net(self.window.final, self.state.net))
+        windows = (*self._done, last)
         ends = tuple(k * self.length for k in range(1, len(windows)))
-        net = windows[0] if len(windows) == 1 else InTurn(tuple(windows), ends)
-        field = self.method.finish(self.problem, net, self._final_rule)
-        last = len(windows) * self.length
-        times = jnp.linspace(0.0, last, TIMES)
+        net = last if len(windows) == 1 else InTurn(windows, ends)
+        field = self.method.finish(self.problem, net, self._windows.final_rule)
+        end = len(windows) * self.length
         certificate = None
         if isinstance(field, ConservedField):
             key = jax.random.fold_in(self._measure_key, 1)
-            certificate = field.certificate(np.linspace(0.0, last, 5), key=key)
-        metrics = self._metrics_of(field, times, self._loss)
+            certificate = field.certificate(np.linspace(0.0, end, 5), key=key)
+        metrics = self._metrics_of(field, jnp.linspace(0.0, end, TIMES))
         return Trained(field, net, self.state.net, certificate, metrics)
-
-
-class _At(eqx.Module):
-    """A function of x and t at one time."""
-
-    function: Any
-    time: Array
-
-    def __call__(self, x: Array) -> Array:
-        return self.function(x, self.time)
-
-
-class _Rate(eqx.Module):
-    """The derivative by t of a function of x and t at one time."""
-
-    function: Any
-    time: Array
-
-    def __call__(self, x: Array) -> Array:
-        at = lambda t: self.function(x, t)
-        return jax.jvp(at, (self.time,), (jnp.ones_like(self.time),))[1]
-
-
-def _zero(x: Array, t: Array) -> Array:
-    # By name, so that it is the same one in every window and so is their program.
-    return jnp.zeros((), x.dtype)
-
-
-def _raw(field: Any) -> Any:
-    return field.net if isinstance(field, ConservedField) else field
-
-
-@eqx.filter_jit
-def _advance(
-    problem: Problem,
-    method: Method,
-    recipe: Recipe,
-    window: Window,
-    state: State,
-    key: Array,
-    count: Int[Array, ""],
-) -> tuple[State, Float[Array, ""], Bool[Array, ""]]:
-    """Up to `count` steps; returns the state, the sum of the losses, and whether all is
-    finite. A step after which something is not is undone, and ends the loop."""
-    last = state.step + count
-    arrays, static = eqx.partition(state, eqx.is_array)
-
-    def one(carry: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
-        arrays, total, _ = carry
-        state = eqx.combine(arrays, static)
-        new, loss = _step(problem, method, recipe, window, state, key)
-        leaves = jax.tree.leaves(eqx.filter(new.net, eqx.is_inexact_array))
-        healthy = jnp.isfinite(loss) & jnp.all(
-            jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
-        )
-        kept = jax.tree.map(
-            lambda new, old: jnp.where(healthy, new, old),
-            eqx.filter(new, eqx.is_array),
-            arrays,
-        )
-        return kept, total + jnp.where(healthy, loss, 0.0), healthy
-
-    def go_on(carry: tuple[Any, Array, Array]) -> Array:
-        return (carry[0].step < last) & carry[2]
-
-    begin = (arrays, jnp.zeros(()), jnp.asarray(True))
-    arrays, total, healthy = jax.lax.while_loop(go_on, one, begin)
-    return eqx.combine(arrays, static), total, healthy
-
-
-def _step(
-    problem: Problem,
-    method: Method,
-    recipe: Recipe,
-    window: Window,
-    state: State,
-    key: Array,
-) -> tuple[State, Array]:
-    """One step: fresh points, one step of the optimiser, the method's own state."""
-    optimiser = recipe.optimiser
-    for_points, for_step = jax.random.split(
-        jax.random.fold_in(key, state.step // optimiser.refresh)
-    )
-    length = problem.duration / recipe.windows
-    x, t = recipe.points.draw(for_points, problem.box, window.start, length)
-    objective = StepObjective(
-        window, x, t, state.multipliers, for_step, problem, method, recipe
-    )
-    net, inner, loss = optimiser.step(
-        state.net, state.optimiser, objective, recipe.steps
-    )
-    multipliers = objective.updated_multipliers(net)
-    return State(net, inner, multipliers, state.step + 1), loss
 
 
 def _check_network(net: Any, problem: Problem) -> None:

@@ -1,0 +1,107 @@
+"""The training step, and many of them in one program."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._methods import Method
+from ..problems import Problem, Recipe
+from ._objective import StepObjective
+from ._window import Window
+
+
+class State(eqx.Module):
+    """All that changes from step to step."""
+
+    net: Any
+    optimiser: Any
+    multipliers: Float[Array, "n_t n"]
+    step: Int[Array, ""]
+    "in this window"
+    total: Float[Array, ""]
+    "the sum of the losses since the last report"
+    counted: Int[Array, ""]
+    "how many they are"
+
+    @staticmethod
+    def start(method: Method, problem: Problem, recipe: Recipe, net: Any) -> "State":
+        """Before the first step of a window."""
+        multipliers = method.multipliers(problem)
+        tiled = jnp.tile(multipliers[None], (recipe.points.n_t, 1))
+        optimiser = recipe.optimiser.start(net, recipe.steps)
+        zero = jnp.zeros((), int)
+        return State(net, optimiser, tiled, zero, jnp.zeros(()), zero)
+
+    def reported(self) -> "State":
+        """The same with no losses counted."""
+        where = lambda s: (s.total, s.counted)
+        return eqx.tree_at(
+            where, self, (jnp.zeros_like(self.total), jnp.zeros_like(self.counted))
+        )
+
+
+@eqx.filter_jit
+def advance(
+    problem: Problem,
+    method: Method,
+    recipe: Recipe,
+    window: Window,
+    state: State,
+    key: Array,
+    count: Int[Array, ""],
+) -> tuple[State, Bool[Array, ""]]:
+    """Up to `count` steps; returns the state, and whether all is finite. A step after
+    which something is not is undone, and ends the loop."""
+    last = state.step + count
+    arrays, static = eqx.partition(state, eqx.is_array)
+
+    def one(carry: tuple[Any, Array]) -> tuple[Any, Array]:
+        arrays, _ = carry
+        state = eqx.combine(arrays, static)
+        new, loss = _step(problem, method, recipe, window, state, key)
+        leaves = jax.tree.leaves(eqx.filter(new.net, eqx.is_inexact_array))
+        healthy = jnp.isfinite(loss) & jnp.all(
+            jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
+        )
+        kept = jax.tree.map(
+            lambda new, old: jnp.where(healthy, new, old),
+            eqx.filter(new, eqx.is_array),
+            arrays,
+        )
+        return kept, healthy
+
+    def go_on(carry: tuple[Any, Array]) -> Array:
+        return (carry[0].step < last) & carry[1]
+
+    arrays, healthy = jax.lax.while_loop(go_on, one, (arrays, jnp.asarray(True)))
+    return eqx.combine(arrays, static), healthy
+
+
+def _step(
+    problem: Problem,
+    method: Method,
+    recipe: Recipe,
+    window: Window,
+    state: State,
+    key: Array,
+) -> tuple[State, Array]:
+    """One step: fresh points, one step of the optimiser, the method's own state."""
+    optimiser = recipe.optimiser
+    for_points, for_step = jax.random.split(
+        jax.random.fold_in(key, state.step // optimiser.refresh)
+    )
+    length = problem.duration / recipe.windows
+    x, t = recipe.points.draw(for_points, problem.box, window.start, length)
+    objective = StepObjective(
+        window, x, t, state.multipliers, for_step, problem, method, recipe
+    )
+    net, inner, loss = optimiser.step(
+        state.net, state.optimiser, objective, recipe.steps
+    )
+    multipliers = objective.updated_multipliers(net)
+    total = state.total + loss.astype(state.total.dtype)
+    new = State(net, inner, multipliers, state.step + 1, total, state.counted + 1)
+    return new, loss

@@ -1,116 +1,28 @@
 """sdifp: exact global conservation for neural PDE solvers.
 
-The public names, and nothing else.
+The public names are those of `_public`. They are loaded with the first one that is
+used, for that takes JAX: the command line answers before.
 """
 
-from . import problems as problems
-from ._domain import Box as Box
-from ._field import Certificate as Certificate
-from ._field import CertificateRow as CertificateRow
-from ._field import ConservedField as ConservedField
-from ._field import Detached as Detached
-from ._field import Exact as Exact
-from ._field import FieldAt as FieldAt
-from ._field import FrozenField as FrozenField
-from ._field import FrozenFieldAt as FrozenFieldAt
-from ._field import GradientMode as GradientMode
-from ._field import MiniBatch as MiniBatch
-from ._field import Subsampled as Subsampled
-from ._field import conserve as conserve
-from ._methods import SDIFP as SDIFP
-from ._methods import AugmentedLagrangian as AugmentedLagrangian
-from ._methods import GridProjection as GridProjection
-from ._methods import Method as Method
-from ._methods import Plain as Plain
-from ._methods import PostHoc as PostHoc
-from ._methods import Soft as Soft
-from ._networks import Architecture as Architecture
-from ._networks import Network as Network
-from ._operators import Applied as Applied
-from ._operators import Audit as Audit
-from ._operators import AuditRow as AuditRow
-from ._operators import Automatic as Automatic
-from ._operators import ByDirections as ByDirections
-from ._operators import Coordinates as Coordinates
-from ._operators import Disjoint as Disjoint
-from ._operators import Estimate as Estimate
-from ._operators import Estimator as Estimator
-from ._operators import Full as Full
-from ._operators import Gaussian as Gaussian
-from ._operators import Independent as Independent
-from ._operators import Nested as Nested
-from ._operators import Operator as Operator
-from ._operators import Path as Path
-from ._operators import Plan as Plan
-from ._operators import Rademacher as Rademacher
-from ._operators import Residual as Residual
-from ._operators import Sampler as Sampler
-from ._operators import Shared as Shared
-from ._operators import Symmetric as Symmetric
-from ._operators import ThroughLayer as ThroughLayer
-from ._operators import VmappedJet as VmappedJet
-from ._operators import advection as advection
-from ._operators import audit as audit
-from ._operators import biharmonic as biharmonic
-from ._operators import derivative as derivative
-from ._operators import fokker_planck as fokker_planck
-from ._operators import laplacian as laplacian
-from ._operators import mixed_derivative as mixed_derivative
-from ._operators import mixed_derivatives as mixed_derivatives
-from ._operators import reaction as reaction
-from ._operators import stde as stde
-from ._operators import third_derivatives as third_derivatives
-from ._operators import time_derivative as time_derivative
-from ._optimisers import LBFGS as LBFGS
-from ._optimisers import Adam as Adam
-from ._optimisers import Constant as Constant
-from ._optimisers import Cosine as Cosine
-from ._optimisers import Decay as Decay
-from ._optimisers import LevenbergMarquardt as LevenbergMarquardt
-from ._optimisers import Linear as Linear
-from ._optimisers import Optax as Optax
-from ._optimisers import Optimiser as Optimiser
-from ._projection import AbsoluteFloor as AbsoluteFloor
-from ._projection import Correction as Correction
-from ._projection import Moments as Moments
-from ._projection import Projection as Projection
-from ._projection import RelativeFloor as RelativeFloor
-from ._projection import Status as Status
-from ._projection import coefficient_derivatives as coefficient_derivatives
-from ._projection import continuum_errors as continuum_errors
-from ._projection import correct as correct
-from ._projection import floor_perturbation as floor_perturbation
-from ._projection import least_second_moment as least_second_moment
-from ._projection import merge_moments as merge_moments
-from ._projection import moments as moments
-from ._projection import moments_of_part as moments_of_part
-from ._projection import project as project
-from ._projection import project_euclidean as project_euclidean
-from ._quadrature import AxisRule as AxisRule
-from ._quadrature import GaussLegendre as GaussLegendre
-from ._quadrature import Midpoint as Midpoint
-from ._quadrature import QuadratureRule as QuadratureRule
-from ._quadrature import Trapezoid as Trapezoid
-from ._quadrature import from_points as from_points
-from ._quadrature import gauss_legendre as gauss_legendre
-from ._quadrature import halton as halton
-from ._quadrature import importance as importance
-from ._quadrature import lattice as lattice
-from ._quadrature import midpoint as midpoint
-from ._quadrature import monte_carlo as monte_carlo
-from ._quadrature import rule_for as rule_for
-from ._quadrature import sobol as sobol
-from ._quadrature import tensor as tensor
-from ._quadrature import trapezoid as trapezoid
-from ._training import Metrics as Metrics
-from ._training import Trained as Trained
-from ._training import Training as Training
-from ._training import TrainingDiverged as TrainingDiverged
-from ._training import train as train
-from .problems import GridPoints as GridPoints
-from .problems import Points as Points
-from .problems import Problem as Problem
-from .problems import RandomPoints as RandomPoints
-from .problems import Recipe as Recipe
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ._public import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:
+        import importlib
+
+        if not name.startswith("_"):
+            public = importlib.import_module("._public", __name__)
+            if hasattr(public, name):
+                return getattr(public, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        import importlib
+
+        public = importlib.import_module("._public", __name__)
+        return sorted(n for n in vars(public) if n[:1] != "_")

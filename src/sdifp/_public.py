@@ -1,6 +1,8 @@
 """The public names."""
 
 from . import problems as problems
+from ._config import Config as Config
+from ._config import load_config as load_config
 from ._domain import Box as Box
 from ._field import Certificate as Certificate
 from ._field import CertificateRow as CertificateRow
@@ -99,6 +101,8 @@ from ._quadrature import rule_for as rule_for
 from ._quadrature import sobol as sobol
 from ._quadrature import tensor as tensor
 from ._quadrature import trapezoid as trapezoid
+from ._run import Run as Run
+from ._run import RunError as RunError
 from ._training import Metrics as Metrics
 from ._training import Trained as Trained
 from ._training import Training as Training

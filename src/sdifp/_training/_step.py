@@ -33,7 +33,11 @@ class State(eqx.Module):
         tiled = jnp.tile(multipliers[None], (recipe.points.n_t, 1))
         optimiser = recipe.optimiser.start(net, recipe.steps)
         zero = jnp.zeros((), int)
-        return State(net, optimiser, tiled, zero, jnp.zeros(()), zero)
+        state = State(net, optimiser, tiled, zero, jnp.zeros(()), zero)
+        # Without weak types, which would not come back from a file: each kind of types
+        # is compiled for itself.
+        strong = lambda a: a.astype(a.dtype) if isinstance(a, jax.Array) else a
+        return jax.tree.map(strong, state)
 
     def reported(self) -> "State":
         """The same with no losses counted."""

@@ -1,6 +1,7 @@
 """train: a problem, a method and a recipe, to a field with prescribed integrals."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
@@ -21,9 +22,14 @@ from ._snapshot import from_arrays, to_arrays
 from ._step import State, advance
 from ._window import Windows, raw, with_net
 
+# A loss that is so many times that of the first report of its window has no way back.
+_DIVERGED = 1e4
+_ADVICE = "Try a lower rate, Adam(clip=1.0), float64, or a smaller network"
+
 
 class TrainingDiverged(ArithmeticError):
-    """The loss is no longer finite. `trained` is the last good state."""
+    """The loss is no longer finite, or has grown ten thousandfold. `trained` is the
+    last good state."""
 
     def __init__(self, message: str, trained: "Trained"):
         super().__init__(message)
@@ -84,11 +90,11 @@ class Training:
                 problem.box, self.length, neumann=problem.neumann, key=for_net
             )
         _check_network(network, problem)
-        self._independent = independent_rule(problem, self._measure_key)
+        self.independent_rule = independent_rule(problem, self._measure_key)
         self._nets: list[Any] = []
         self._done: list[Any] = []
         self.seconds = 0.0
-        self._loss = float("nan")
+        self._loss = self._first_loss = float("nan")
         self._result: Trained | None = None
         self._begin = network
         self.window = self._windows.first()
@@ -136,8 +142,23 @@ class Training:
         while not self.finished:
             self.go_on()
         if self._result is None:
-            self._result = self._finish()
+            self._result = self.so_far()
         return self._result
+
+    def so_far(self) -> Trained:
+        """The field as it is now, up to the end of the window in training, measured."""
+        last = raw(with_net(self.window.final, self.state.net))
+        windows = (*self._done, last)
+        ends = tuple(k * self.length for k in range(1, len(windows)))
+        net = last if len(windows) == 1 else InTurn(windows, ends)
+        field = self.method.finish(self.problem, net, self._windows.final_rule)
+        end = len(windows) * self.length
+        certificate = None
+        if isinstance(field, ConservedField):
+            key = jax.random.fold_in(self._measure_key, 1)
+            certificate = field.certificate(np.linspace(0.0, end, 5), key=key)
+        metrics = self._metrics_of(field, jnp.linspace(0.0, end, TIMES))
+        return Trained(field, net, self.state.net, certificate, metrics)
 
     def go_on(self, seconds: float = float("inf")) -> Metrics | None:
         """Train until metrics are due and return them, or for about so many seconds and
@@ -159,6 +180,14 @@ class Training:
             return None
         self._loss = float(self.state.total) / int(self.state.counted)
         self.state = self.state.reported()
+        if math.isnan(self._first_loss):
+            self._first_loss = abs(self._loss)
+        elif abs(self._loss) > _DIVERGED * self._first_loss:
+            raise TrainingDiverged(
+                f"the loss has grown from {self._first_loss:.1e} to {self._loss:.1e} "
+                f"by step {self.step}; {_ADVICE}",
+                self.so_far(),
+            )
         times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
         return self._metrics_of(with_net(self.window.final, self.state.net), times)
 
@@ -175,9 +204,8 @@ class Training:
         if not healthy:
             raise TrainingDiverged(
                 f"the loss or a parameter was not finite at step {self.step + 1}; the "
-                f"state before it is kept. Try a lower rate, Adam(clip=1.0), float64, "
-                f"or a smaller network",
-                self._finish(),
+                f"state before it is kept. {_ADVICE}",
+                self.so_far(),
             )
 
     def _arguments(self, count: int) -> tuple[Any, ...]:
@@ -199,8 +227,10 @@ class Training:
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that a training of the same problem, method, recipe and key needs to go
         on from here, see `restore`."""
-        clock = {"seconds": np.asarray(self.seconds), "loss": np.asarray(self._loss)}
-        return to_arrays({"windows": self._nets, "state": self.state, "clock": clock})
+        known = [self.seconds, self._loss, self._first_loss]
+        return to_arrays(
+            {"windows": self._nets, "state": self.state, "known": np.asarray(known)}
+        )
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from where a snapshot was taken; the numbers are those of a training
@@ -212,7 +242,7 @@ class Training:
         template = {
             "windows": [self._begin] * windows,
             "state": self._start(self._begin),
-            "clock": {"seconds": np.zeros(()), "loss": np.zeros(())},
+            "known": np.zeros(3),
         }
         found = from_arrays(template, arrays)
         self._nets, self._done, self._result = [], [], None
@@ -221,8 +251,7 @@ class Training:
             self.state = eqx.tree_at(lambda s: s.net, self.state, net)
             self._next_window()
         self.state = found["state"]
-        self.seconds = float(found["clock"]["seconds"])
-        self._loss = float(found["clock"]["loss"])
+        self.seconds, self._loss, self._first_loss = found["known"].tolist()
 
     def measure(self, field: Callable[..., Array]) -> Metrics:
         """The metrics of any function of x and t, measured as those of the result are:
@@ -230,7 +259,7 @@ class Training:
         return self._metrics_of(field, jnp.linspace(0.0, self.problem.duration, TIMES))
 
     def _metrics_of(self, field: Any, times: Array) -> Metrics:
-        found = measure(self.problem, field, self._independent, times)
+        found = measure(self.problem, field, self.independent_rule, times)
         errors = iter(np.asarray(found.errors).tolist())
         mass, energy = (
             None if target is None else next(errors)
@@ -256,21 +285,7 @@ class Training:
         self._done.append(raw(with_net(self.window.field, net)))
         self.window = self._windows.after(self.window, net, len(self._done))
         self.state = self._start(net)
-
-    def _finish(self) -> Trained:
-        """The field of all times so far, measured."""
-        last = raw(with_net(self.window.final, self.state.net))
-        windows = (*self._done, last)
-        ends = tuple(k * self.length for k in range(1, len(windows)))
-        net = last if len(windows) == 1 else InTurn(windows, ends)
-        field = self.method.finish(self.problem, net, self._windows.final_rule)
-        end = len(windows) * self.length
-        certificate = None
-        if isinstance(field, ConservedField):
-            key = jax.random.fold_in(self._measure_key, 1)
-            certificate = field.certificate(np.linspace(0.0, end, 5), key=key)
-        metrics = self._metrics_of(field, jnp.linspace(0.0, end, TIMES))
-        return Trained(field, net, self.state.net, certificate, metrics)
+        self._first_loss = float("nan")
 
 
 def _check_network(net: Any, problem: Problem) -> None:

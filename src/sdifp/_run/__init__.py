@@ -1,0 +1,13 @@
+"""A run: a configuration, and a training in a folder that survives."""
+
+from ._build import Built as Built
+from ._build import ProblemFileError as ProblemFileError
+from ._build import build as build
+from ._build import describe as describe
+from ._build import load_problem as load_problem
+from ._build import precision_for as precision_for
+from ._build import where as where
+from ._evaluation import values as values
+from ._run import Run as Run
+from ._run import RunError as RunError
+from ._run import read_config as read_config

@@ -1,0 +1,101 @@
+"""Checkpoints: one file each, written whole or not at all, with a digest in its name.
+
+A file is an `.npz` archive of plain arrays. It is written under another name, flushed
+to the disk and renamed, so that a process that dies leaves the one before."""
+
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.npz")
+# The entry that holds what is not an array, as JSON.
+_INFO = "info"
+
+
+def write_checkpoint(
+    folder: Path, step: int, arrays: Mapping[str, np.ndarray], info: dict[str, Any]
+) -> Path:
+    """Write a checkpoint; returns its file."""
+    buffer = io.BytesIO()
+    text = np.frombuffer(json.dumps(info).encode(), np.uint8)
+    np.savez(buffer, allow_pickle=False, **{_INFO: text, **arrays})
+    data = buffer.getvalue()
+    file = folder / f"step-{step:09d}-{_digest(data)}.npz"
+    write_whole(file, data)
+    return file
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Write a file so that it is there as a whole or not at all."""
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        with partial.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(file.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """The new name itself must reach the disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_checkpoint(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Arrays and info of a checkpoint. Raises `ValueError` if it is damaged."""
+    name = _NAME.fullmatch(file.name)
+    data = file.read_bytes()
+    if name is None or _digest(data) != name[2]:
+        raise ValueError(f"checkpoint {file} is damaged: its digest is not in its name")
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        arrays = {k: archive[k] for k in archive.files}
+    return arrays, json.loads(arrays.pop(_INFO).tobytes())
+
+
+def latest_checkpoint(
+    folder: Path, warn: Callable[[str], None]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+    """The newest checkpoint that is not damaged; None if there is none yet. Raises
+    `ValueError` if all of them are damaged."""
+    files = checkpoint_files(folder)
+    for file in reversed(files):
+        try:
+            return read_checkpoint(file)
+        except (ValueError, OSError) as error:
+            warn(f"{error}; falling back to the one before")
+    if files:
+        raise ValueError(
+            f"{folder.parent} cannot be taken up: all of its checkpoints are damaged"
+        )
+    return None
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, oldest first."""
+    found = [f for f in folder.glob("step-*.npz") if _NAME.fullmatch(f.name)]
+    return sorted(found, key=lambda f: int(f.name.split("-")[1]))
+
+
+def prune_checkpoints(folder: Path, keep: int) -> None:
+    """Remove all but the last few, and what was left half written."""
+    for file in [*checkpoint_files(folder)[:-keep], *folder.glob(".*.partial")]:
+        file.unlink(missing_ok=True)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

@@ -54,15 +54,15 @@ class Config:
     problem: str = _option(
         dataclasses.MISSING, "one of `sdifp list`, or a file with a problem of your own"
     )
-    method: str = _option("SDIFP()", "Plain, PostHoc, Soft(10), SDIFP, ...")
+    method: str = _option("SDIFP()", "what is trained: Plain, PostHoc, Soft(10), SDIFP")
     recipe: str = _option("fast", "the problem's own settings: fast or accurate")
     seed: int = _option(0, "of all randomness")
     precision: str = _option(
-        "auto", "float32, float64, or auto: what the optimiser needs"
+        "auto", "of numbers: float32, float64, or auto, what the optimiser needs"
     )
-    network: str | None = _option(None, "Architecture(width, depth, ...)")
+    network: str | None = _option(None, "as Architecture(width, depth)")
     optimiser: str | None = _option(
-        None, "Adam(rate, decay, clip), LBFGS(), LevenbergMarquardt()"
+        None, "one of Adam(rate, decay, clip), LBFGS(), LevenbergMarquardt()"
     )
     steps: int | None = _option(None, "steps, in each window")
     points: str | None = _option(None, "RandomPoints(n_t, n_x) or GridPoints(n_t, n_x)")
@@ -77,9 +77,7 @@ class Config:
     check: bool = _option(
         True, "whether data, targets and reference must agree before it begins"
     )
-    every: int | None = _option(
-        None, "steps between two reports; a twentieth of all", free=True
-    )
+    every: int | None = _option(None, "steps between two reports", free=True)
     checkpoint_seconds: float = _option(
         30.0, "seconds between two checkpoints", free=True
     )

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 NAMES: dict[str, dict[str, str]] = {
     "problems": {
-        "advection": "u_t + c . grad u = 0 on a torus",
-        "fokker_planck": "a probability density that relaxes in a periodic potential",
-        "heat_dirichlet": "u_t = Laplacian u, zero on the walls",
+        "advection": "u_t + c sum_k du/dx_k = 0 on a torus",
+        "fokker_planck": "the density of an Ornstein-Uhlenbeck process",
+        "heat_dirichlet": "u_t = kappa Laplacian(u), with u = 0 on the walls",
         "kdv": "u_t + 6 u u_x + u_xxx = 0 on a circle, and along a diagonal",
-        "manufactured": "a heat equation with the solution sin(sum of x + t), any d",
-        "reaction_diffusion": "u_t = D Laplacian u + r u, with targets that move",
-        "wave": "u_tt = c^2 Laplacian u, one way",
+        "manufactured": "u_t = Laplacian(u) + f, with a known solution",
+        "reaction_diffusion": "u_t = kappa Laplacian(u) + lambda u, with targets that move",
+        "wave": "u_tt = c^2 Laplacian(u) on a torus",
     },
     "methods": {
         "Plain": "the network as it is",

@@ -8,6 +8,7 @@ from ._build import load_problem as load_problem
 from ._build import precision_for as precision_for
 from ._build import where as where
 from ._evaluation import values as values
+from ._predict import predict as predict
 from ._run import Run as Run
 from ._run import RunError as RunError
-from ._run import read_config as read_config
+from ._tensorboard import TensorBoard as TensorBoard

@@ -18,7 +18,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._config import Config, load_config
+from .._config import Config
+from .._folder import read_config, read_metrics
 from .._training import Metrics, Trained, Training, TrainingDiverged, train
 from ._build import Built, build, precision_now
 from ._checkpoint import (
@@ -184,6 +185,13 @@ class Run:
             self.train()
         return self.training.result()
 
+    def outside(self, table: np.ndarray) -> int:
+        """How many points with their time last lie outside of what was trained."""
+        box = self.problem.box
+        x, t = table[:, :-1], table[:, -1]
+        walls = ~box.periodic & ((x < box.lower) | (x > box.upper))
+        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.problem.duration)))
+
     def evaluate(self) -> dict[str, Any]:
         """Measure the field as it is, and write what the report is drawn from; returns
         what is in `result.json`."""
@@ -241,25 +249,6 @@ class Run:
                     f"{self.folder} is in use: another process trains it"
                 ) from None
             yield
-
-
-def read_config(folder: Path) -> Config:
-    """The configuration of a run. Raises `ValueError` if the folder holds none."""
-    if not (folder / "config.toml").is_file():
-        what = "has no config.toml in it" if folder.is_dir() else "does not exist"
-        raise ValueError(f"{folder} is not a run: it {what}")
-    return load_config(folder / "config.toml")
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run so far; a last line that was cut off is left out."""
-    file, out = folder / "metrics.jsonl", []
-    for line in file.read_text().splitlines() if file.exists() else []:
-        try:
-            out.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return out
 
 
 def versions() -> dict[str, str]:

@@ -145,6 +145,11 @@ class Training:
             self._result = self.so_far()
         return self._result
 
+    @property
+    def field(self) -> Any:
+        """What is trained in this window, as it is now."""
+        return with_net(self.window.field, self.state.net)
+
     def so_far(self) -> Trained:
         """The field as it is now, up to the end of the window in training, measured."""
         last = raw(with_net(self.window.final, self.state.net))

@@ -1,0 +1,5 @@
+"""python -m sdifp"""
+
+from ._cli import main
+
+main()

@@ -1,0 +1,85 @@
+"""audit: which estimator of the gradient can be trusted, on a problem."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ._options import (
+    config_from,
+    json_option,
+    print_json,
+    problem_options,
+    set_precision,
+)
+
+
+@click.command("audit")
+@problem_options
+@click.option("--draws", type=click.IntRange(8), default=256, help="Of each estimator.")
+@click.option(
+    "--terms",
+    type=click.IntRange(1),
+    default=None,
+    show_default="a quarter, 16 at most",
+    help="Terms that are sampled.",
+)
+@click.option(
+    "--points",
+    default="RandomPoints(2, 8)",
+    help="Where the residual is looked at.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Of all randomness.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="A picture of it.",
+)
+@json_option
+def audit_command(
+    problem: str | None,
+    dimension: int | None,
+    file: Path | None,
+    draws: int,
+    terms: int | None,
+    points: str,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure bias, noise, time and memory of the estimators of the gradient, on the
+    network that a training of PROBLEM begins with.
+
+    \b
+    sdifp audit manufactured -d 20
+    """
+    fields: Any = {"points": points, "seed": seed, "precision": "float64"}
+    config = set_precision(config_from(problem, dimension, file, fields))
+    import jax
+
+    from .. import _public as sdifp
+    from .._run import build
+
+    built = build(config)
+    key = jax.random.key(seed)
+    training = sdifp.train(
+        built.problem, sdifp.SDIFP(), recipe=built.recipe, check=False, key=key
+    )
+    x, t = built.recipe.points.draw(key, built.problem.box, 0.0, built.problem.duration)
+    found = sdifp.audit(
+        built.problem.residual, training.field, x, t, key=key, n=terms, repeats=draws
+    )
+    if out is not None:
+        found.draw(out)
+    if as_json:
+        rows = [
+            {name: getattr(row, name) for name in row.__dataclass_fields__}
+            | {"biased": row.biased}
+            for row in found.rows
+        ]
+        print_json({"problem": built.problem.name, "rows": rows})
+        return
+    click.echo(str(found))
+    if out is not None:
+        click.echo(f"Look at {out}")

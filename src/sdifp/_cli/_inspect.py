@@ -1,0 +1,146 @@
+"""evaluate, report, compare and info."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .._folder import Saved, read_config, read_metrics
+from ._options import json_option, print_json, run_argument, set_precision
+
+
+@click.command("evaluate")
+@run_argument
+@json_option
+def evaluate_command(run: Path, as_json: bool) -> None:
+    """Measure the field of a run as it is at its last checkpoint, finished or not.
+
+    Writes certificate.json, result.json and solution.npz again.
+    """
+    set_precision(read_config(run), run)
+    from .._report import verdict
+    from .._run import Run
+
+    result = Run.open(
+        run, lambda text: click.echo(f"note: {text}", err=True)
+    ).evaluate()
+    saved = Saved.read(run)
+    if as_json:
+        print_json({"run": str(run), **result, "rows": _rows(saved)})
+        return
+    for row in _rows(saved):
+        click.echo(
+            f"t {row['time']:<8.4g} {row['integral']:<6}  "
+            f"target {row['target']:<12.6g} "
+            f"on the rule {_short(row['on_rule'])}  "
+            f"independent {_short(row['on_other_rule'])}  "
+            f"continuum {_short(row['continuum'])} "
+            f"+- {_short(row['continuum_margin'])}"
+        )
+    click.echo(verdict(saved))
+
+
+def _rows(saved: Saved) -> list[dict[str, Any]]:
+    return saved.certificate["rows"] if saved.certificate else []
+
+
+def _short(value: float | None) -> str:
+    return "none" if value is None else f"{value:.1e}"
+
+
+@click.command("report")
+@run_argument
+def report_command(run: Path) -> None:
+    """Draw the report of a run again, from what it saved."""
+    Saved.read(run)
+    from .._report import write_report
+
+    click.echo(f"Look at {write_report(run)}")
+
+
+@click.command("compare")
+@click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("compare.png"),
+    help="The picture.",
+)
+@json_option
+def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
+    """One table and one picture of several runs."""
+    saved = [Saved.read(run) for run in runs]
+    from .._report import compare_rows, draw_comparison
+
+    rows = compare_rows(saved)
+    picture = draw_comparison(saved, out)
+    if as_json:
+        print_json({"rows": rows, "picture": str(picture)})
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run")
+    heads = ("steps", "seconds", "L2", "mass", "energy", "on the rule")
+    for head in heads:
+        table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(
+            row["run"] + ("" if row["finished"] else " (not finished)"),
+            str(row["step"]),
+            f"{row['seconds']:.0f}",
+            *(
+                "" if row[k] is None else f"{row[k]:.1e}"
+                for k in ("l2_error", "mass_error", "energy_error", "on_rule")
+            ),
+        )
+    # Whole lines where they go to a file.
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    console.print(table)
+    click.echo(
+        "Relative errors, the worst over time; mass and energy on an independent rule."
+    )
+    click.echo(f"Look at {picture}")
+
+
+@click.command("info")
+@run_argument
+@json_option
+def info_command(run: Path, as_json: bool) -> None:
+    """What a run is, how far it is, and what came out of it."""
+    import dataclasses
+
+    config, metrics = read_config(run), read_metrics(run)
+    saved = Saved.read(run) if (run / "result.json").is_file() else None
+    checkpoints = sorted(f.name for f in (run / "checkpoints").glob("step-*.npz"))
+    last = metrics[-1] if metrics else None
+    if as_json:
+        print_json(
+            {
+                "run": str(run),
+                "config": dataclasses.asdict(config),
+                "metrics": last,
+                "checkpoints": checkpoints,
+                "result": None if saved is None else saved.result,
+            }
+        )
+        return
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if value is not None:
+            click.echo(f"{field.name:<18}  {value}")
+    click.echo(f"{'checkpoints':<18}  {', '.join(checkpoints) or 'none yet'}")
+    if last is not None:
+        click.echo(
+            f"{'last report':<18}  step {last['step']} of {last['steps']}, "
+            f"loss {last['loss']:.1e}"
+        )
+    if saved is None:
+        click.echo(f"Not measured yet; go on with: sdifp resume {run}")
+    else:
+        from .._report import verdict
+
+        click.echo(verdict(saved))

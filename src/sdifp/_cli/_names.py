@@ -1,0 +1,48 @@
+"""list and completion."""
+
+import os
+
+import click
+
+from .._config import LISTED, NAMES, nearest
+from ._options import json_option, print_json
+
+
+@click.command("list")
+@click.argument("kind", required=False)
+@json_option
+def list_command(kind: str | None, as_json: bool) -> None:
+    """List problems, methods, rules, estimators, optimisers and gradients."""
+    kinds = LISTED if kind is None else (kind,)
+    for name in kinds:
+        if name not in NAMES:
+            raise click.UsageError(f"unknown kind {name!r}; {nearest(name, LISTED)}")
+    found = {name: NAMES[name] for name in kinds}
+    if as_json:
+        print_json(found)
+        return
+    width = max(len(n) for names in found.values() for n in names)
+    for title, names in found.items():
+        click.echo(f"{title}")
+        for name, line in names.items():
+            click.echo(f"  {name:<{width}}  {line}")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print what completes the commands in a shell.
+
+    Add `eval "$(sdifp completion bash)"` to ~/.bashrc, or likewise for zsh;
+    `sdifp completion fish > ~/.config/fish/completions/sdifp.fish` for fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    from ._main import program
+
+    found = get_completion_class(shell)
+    assert found is not None
+    # The check of the shell's version runs the shell, which need not be here.
+    os.environ.setdefault("_SDIFP_COMPLETE", "")
+    made = found(program, {}, "sdifp", "_SDIFP_COMPLETE")
+    click.echo(made.source_template % made.source_vars())

@@ -1,0 +1,138 @@
+"""predict: points in a file to values in a file."""
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+from .._folder import read_config
+from ._options import run_argument, set_precision
+
+
+@click.command("predict")
+@run_argument
+@click.argument("points", type=click.Path(path_type=Path))
+@click.option("--time", type=float, default=None, help="One time for all points.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    show_default="POINTS-values.csv, or .npy",
+    help="The file of the values.",
+)
+def predict_command(
+    run: Path, points: Path, time: float | None, out: Path | None
+) -> None:
+    """Evaluate the field of a run at POINTS.
+
+    POINTS is a CSV file, with or without a line of names, or an NPY file: a column for
+    each coordinate and one for the time, which --time replaces. The values are written
+    beside them, as a column u more, or as an array of their own in an NPY file.
+    """
+    config = read_config(run)
+    table, names = read_points(points)
+    out = out or points.with_name(f"{points.stem}-values{points.suffix}")
+    set_precision(config, run)
+    from .._run import Run, predict
+
+    found = Run.open(run, lambda text: click.echo(f"note: {text}", err=True))
+    d = found.problem.box.dimension
+    wanted = d if time is not None else d + 1
+    if table.shape[1] != wanted:
+        columns = ", ".join([f"x{k + 1}" for k in range(min(d, 3))] + ["..."] * (d > 3))
+        last = " (the time is given)" if time is not None else ", t"
+        raise click.UsageError(
+            f"{points} must have {wanted} columns, {columns}{last}, got "
+            f"{table.shape[1]}"
+        )
+    if time is not None:
+        table = np.column_stack([table, np.full(len(table), time)])
+    outside = found.outside(table)
+    if outside:
+        click.echo(
+            f"note: {outside} of {len(table)} points lie outside of the box or of the "
+            f"duration that was trained",
+            err=True,
+        )
+    values = predict(found, table)
+    write_values(out, table, values, names, time is None)
+    click.echo(f"Wrote {len(values)} values to {out}")
+
+
+def read_points(file: Path) -> tuple[np.ndarray, list[str] | None]:
+    """A table of numbers and, if it has them, the names of its columns."""
+    try:
+        if file.suffix == ".npy":
+            table = np.load(file, allow_pickle=False)
+            names = None
+        else:
+            table, names = _read_csv(file)
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise click.UsageError(f"{file}: {error}") from None
+    if table.ndim == 1:
+        table = table[:, None]
+    if table.ndim != 2 or not len(table) or table.dtype.kind not in "fiu":
+        raise click.UsageError(
+            f"{file} must hold a table of numbers, a line for each point, got shape "
+            f"{table.shape} of {table.dtype}"
+        )
+    table = table.astype(float)
+    bad = np.argwhere(~np.isfinite(table))
+    if len(bad):
+        row, column = bad[0]
+        raise click.UsageError(
+            f"{file}: all numbers must be finite, got {table[row, column]} in point "
+            f"{row + 1}, column {column + 1} ({len(bad)} in all)"
+        )
+    return table, names
+
+
+def _read_csv(file: Path) -> tuple[np.ndarray, list[str] | None]:
+    import csv
+
+    with file.open(newline="") as stream:
+        lines = [(k, line) for k, line in enumerate(csv.reader(stream), 1) if line]
+    names: list[str] | None = None
+    rows: list[list[float]] = []
+    for number, line in lines:
+        try:
+            row = [float(cell) for cell in line]
+        except ValueError:
+            if number == lines[0][0]:
+                names = [cell.strip() for cell in line]
+                continue
+            raise ValueError(
+                f"line {number} must hold numbers, got {','.join(line)!r}"
+            ) from None
+        if rows and len(row) != len(rows[0]):
+            raise ValueError(
+                f"line {number} must have {len(rows[0])} columns, got {len(row)}"
+            )
+        rows.append(row)
+    return np.array(rows), names
+
+
+def write_values(
+    file: Path,
+    table: np.ndarray,
+    values: np.ndarray,
+    names: list[str] | None,
+    timed: bool,
+) -> None:
+    """The values, in a CSV file beside their points."""
+    try:
+        if file.suffix == ".npy":
+            np.save(file, values, allow_pickle=False)
+            return
+        d = table.shape[1] - 1
+        own = [f"x{k + 1}" for k in range(d)] + ["t"]
+        head = names if names is not None and timed else own
+        if names is not None and not timed:
+            head = [*names, "t"]
+        rows = np.column_stack([table, values])
+        text = "\n".join(",".join(repr(float(v)) for v in row) for row in rows)
+        file.write_text(",".join([*head, "u"]) + "\n" + text + "\n")
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be written: {error.strerror}") from None

@@ -1,0 +1,123 @@
+"""What is seen while a run goes on: a bar on a terminal, lines elsewhere."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+)
+from rich.text import Text
+
+
+class Bar:
+    """Shows a training; to be called with it and with metrics where they are new."""
+
+    def __init__(self, console: Console, name: str):
+        self.console, self.name = console, name
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            console=console,
+        )
+        self.metrics = Text("compiling the step ...", style="dim")
+        self.task: Any = None
+
+    def __call__(self, training: Any, metrics: Any) -> None:
+        """Show how far it is."""
+        step = training.step
+        speed = step / training.seconds if training.seconds > 0.0 else None
+        if metrics is not None:
+            self.metrics.plain, self.metrics.style = _numbers(metrics), ""
+        if self.console.is_terminal:
+            if self.task is None:
+                self.task = self.progress.add_task(
+                    self.name, total=training.steps, completed=step, speed=""
+                )
+            self.progress.update(
+                self.task, completed=step, speed=_pace(training.steps - step, speed)
+            )
+        elif metrics is not None:
+            self.console.print(
+                f"step {step}/{training.steps}: {_numbers(metrics)}, "
+                f"{_pace(training.steps - step, speed)}",
+                soft_wrap=True,
+                highlight=False,
+            )
+
+    def __rich__(self) -> Group:
+        """The bar, and the metrics below it."""
+        return Group(self.progress, self.metrics)
+
+
+def _pace(left: int, speed: float | None) -> str:
+    """The speed, and the time left."""
+    if not speed:
+        return ""
+    rate = f"{speed:.0f}" if speed >= 10.0 else f"{speed:.1f}"
+    seconds = round(left / speed)
+    minutes = (
+        f"{seconds // 60} min {seconds % 60} s" if seconds > 99 else f"{seconds} s"
+    )
+    return f"{rate} steps/s, {minutes} left"
+
+
+def _numbers(metrics: Any) -> str:
+    """Loss, errors and scale in one line."""
+    parts = [f"loss {metrics.loss:.1e}"]
+    named = (("L2", "l2_error"), ("mass", "mass_error"), ("energy", "energy_error"))
+    for name, field in named:
+        value = getattr(metrics, field)
+        if value is not None:
+            parts.append(f"{name} {value:.1e}")
+    if metrics.scale is not None:
+        parts.append(f"scale {metrics.scale[0]:.3g} to {metrics.scale[1]:.3g}")
+    return ", ".join(parts)
+
+
+@contextmanager
+def shown(console: Console, name: str) -> Iterator[Bar]:
+    """A bar that is taken away at the end."""
+    bar = Bar(console, name)
+    if not console.is_terminal:
+        console.print(f"{name}: compiling the step ...", highlight=False)
+        yield bar
+        return
+    with Live(bar, console=console, refresh_per_second=4):
+        yield bar
+
+
+class Signals:
+    """Ctrl-C and SIGTERM as a wish to stop; the second one stops at once."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.number != 0
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self.number:
+            raise KeyboardInterrupt
+        self.number = number
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """While a run goes on."""
+        names = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(n, self._take) for n in names]
+        try:
+            yield
+        finally:
+            for name, handler in zip(names, before, strict=True):
+                signal.signal(name, handler)

@@ -1,0 +1,190 @@
+"""train and resume."""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .._config import Config
+from .._folder import read_config
+from ._options import (
+    config_from,
+    config_options,
+    json_option,
+    print_json,
+    problem_options,
+    run_argument,
+    set_precision,
+)
+
+
+def _train_options(command: Any) -> Any:
+    tensorboard = click.option(
+        "--tensorboard", is_flag=True, help="Write metrics for TensorBoard, too."
+    )
+    report = click.option(
+        "--report/--no-report", default=True, help="Write report.html at the end."
+    )
+    quiet = click.option("--quiet", "-q", is_flag=True, help="No progress.")
+    return tensorboard(report(quiet(json_option(command))))
+
+
+@click.command("train")
+@problem_options
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=None,
+    show_default="runs/PROBLEM-METHOD",
+    help="The folder of the run.",
+)
+@config_options
+@_train_options
+def train_command(
+    problem: str | None,
+    dimension: int | None,
+    file: Path | None,
+    out: Path | None,
+    tensorboard: bool,
+    report: bool,
+    quiet: bool,
+    as_json: bool,
+    **fields: Any,
+) -> int:
+    """Train a network on PROBLEM, in a folder that survives.
+
+    PROBLEM is a name of `sdifp list`, or a Python file that defines `problem`, an
+    sdifp.Problem. Objects are written as in the library: --method "Soft(10)",
+    --optimiser "Adam(1e-3, Cosine(warmup=0.1))".
+
+    \b
+    sdifp train kdv
+    sdifp train reaction-diffusion -d 2 --method post-hoc --seed 1
+    sdifp train my_problem.py --steps 500 --out runs/mine
+    """
+    config = config_from(problem, dimension, file, fields)
+    folder = out or _default_folder(config)
+    if (folder / "config.toml").exists():
+        raise click.UsageError(
+            f"{folder} holds a run already: `sdifp resume {folder}` goes on with it, "
+            f"--out names another folder"
+        )
+    _check_tensorboard(tensorboard)
+    config = set_precision(config)
+    from .._run import Run
+
+    make = lambda: Run.create(folder, config)
+    return _go(make, folder, tensorboard, report, quiet, as_json)
+
+
+@click.command("resume")
+@run_argument
+@_train_options
+def resume_command(
+    run: Path, tensorboard: bool, report: bool, quiet: bool, as_json: bool
+) -> int:
+    """Go on with a run that was stopped, from its last checkpoint.
+
+    It ends with the same numbers as if it had never been stopped.
+    """
+    config = read_config(run)
+    _check_tensorboard(tensorboard)
+    set_precision(config, run)
+    from .._run import Run
+
+    make = lambda: Run.open(run, lambda text: click.echo(f"note: {text}", err=True))
+    return _go(make, run, tensorboard, report, quiet, as_json)
+
+
+def _default_folder(config: Config) -> Path:
+    file = config.problem_file
+    if file is not None:
+        name = file.stem
+    else:
+        found = config.expression("problem")
+        d = dict(found.kwargs).get("dimension", found.args[0] if found.args else 1)
+        name = found.name.replace("_", "-") + ("" if d == 1 else f"-{d}d")
+    method = config.expression("method").name.lower()
+    recipe = "" if config.recipe == "fast" else f"-{config.recipe}"
+    seed = "" if config.seed == 0 else f"-{config.seed}"
+    return Path("runs") / f"{name}-{method}{recipe}{seed}"
+
+
+def _go(
+    make: Callable[[], Any],
+    folder: Path,
+    tensorboard: bool,
+    report: bool,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Train a run to its end, measure it and write its report."""
+    from rich.console import Console
+
+    from .._training import TrainingDiverged
+    from ._progress import Signals, shown
+
+    console = Console(stderr=True, quiet=quiet)
+    signals = Signals()
+    with signals.taken():
+        run = make()
+        watches: list[Any] = []
+        with ExitStack() as stack:
+            if tensorboard:
+                from .._run import TensorBoard
+
+                watches.append(stack.enter_context(TensorBoard(folder)))
+            name = f"{run.problem.name}, {type(run.training.method).__name__}"
+            watches.append(stack.enter_context(shown(console, name)))
+
+            def watch(training: Any, metrics: Any) -> None:
+                for one in watches:
+                    one(training, metrics)
+
+            try:
+                done = run.train(watch, signals)
+            except TrainingDiverged as error:
+                stack.close()
+                click.echo(
+                    f"sdifp: {error}. The last good state is the newest checkpoint of "
+                    f"{folder}; `sdifp evaluate {folder}` measures it",
+                    err=True,
+                )
+                return 1
+    if not done:
+        click.echo(
+            f"stopped at step {run.training.step} of {run.training.steps}; "
+            f"go on with: sdifp resume {folder}",
+            err=True,
+        )
+        return 128 + signals.number
+    if not quiet:
+        click.echo("measuring the field ...", err=True)
+    result = run.evaluate()
+    page = None
+    if report:
+        from .._report import write_report
+
+        page = write_report(folder)
+    if as_json:
+        print_json({"run": str(folder), **result})
+        return 0
+    from .._folder import Saved
+    from .._report import verdict
+
+    click.echo(verdict(Saved.read(folder)))
+    click.echo(f"Look at {page or folder}")
+    sys.stdout.flush()
+    return 0
+
+
+def _check_tensorboard(wanted: bool) -> None:
+    import importlib.util
+
+    if wanted and importlib.util.find_spec("tensorboard") is None:
+        raise click.UsageError(
+            "--tensorboard needs a package more: pip install 'sdifp[tensorboard]'"
+        )

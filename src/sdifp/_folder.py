@@ -1,6 +1,7 @@
 """What is in the folder of a run. Reads only, and without JAX."""
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ class Saved(NamedTuple):
         try:
             with np.load(folder / "solution.npz", allow_pickle=False) as archive:
                 solution = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(
                 f"{folder / 'solution.npz'} cannot be read ({error}); "
                 f"`sdifp evaluate {folder}` writes it again"

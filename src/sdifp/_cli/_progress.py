@@ -65,10 +65,8 @@ def _pace(left: int, speed: float | None) -> str:
         return ""
     rate = f"{speed:.0f}" if speed >= 10.0 else f"{speed:.1f}"
     seconds = round(left / speed)
-    minutes = (
-        f"{seconds // 60} min {seconds % 60} s" if seconds > 99 else f"{seconds} s"
-    )
-    return f"{rate} steps/s, {minutes} left"
+    time = f"{seconds} s" if seconds < 100 else f"{seconds // 60} min {seconds % 60} s"
+    return f"{rate} steps/s, {time} left"
 
 
 def _numbers(metrics: Any) -> str:

@@ -10,7 +10,7 @@ NAMES: dict[str, dict[str, str]] = {
         "heat_dirichlet": "u_t = kappa Laplacian(u), with u = 0 on the walls",
         "kdv": "u_t + 6 u u_x + u_xxx = 0 on a circle, and along a diagonal",
         "manufactured": "u_t = Laplacian(u) + f, with a known solution",
-        "reaction_diffusion": "u_t = kappa Laplacian(u) + lambda u, with targets that move",
+        "reaction_diffusion": "u_t = kappa Laplacian(u) + lambda u: targets that move",
         "wave": "u_tt = c^2 Laplacian(u) on a torus",
     },
     "methods": {

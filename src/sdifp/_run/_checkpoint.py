@@ -77,10 +77,13 @@ def latest_checkpoint(
         try:
             return read_checkpoint(file)
         except (ValueError, OSError) as error:
-            warn(f"{error}; falling back to the one before")
+            before = "" if file is files[0] else "; falling back to the one before"
+            warn(f"{error}{before}")
     if files:
         raise ValueError(
-            f"{folder.parent} cannot be taken up: all of its checkpoints are damaged"
+            f"{folder.parent} cannot be taken up: all of its checkpoints are damaged; "
+            f"`sdifp train --config {folder.parent / 'config.toml'} --out ...` begins "
+            f"again"
         )
     return None
 

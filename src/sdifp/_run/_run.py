@@ -92,8 +92,11 @@ class Run:
             config = dataclasses.replace(config, precision=precision_now())
         _check_precision(config)
         run = Run(folder, build(config))
-        with _written(folder, "cannot be made"):
+        try:
             (folder / "checkpoints").mkdir(parents=True)
+        except OSError as error:
+            raise ValueError(f"{folder} cannot be made: {error.strerror}") from None
+        with _written(folder):
             if config.problem_file is not None:
                 shutil.copyfile(config.problem_file, folder / "problem.py")
             write_whole(folder / "config.toml", run.config.to_toml().encode())
@@ -144,7 +147,7 @@ class Run:
         - `stop`: asked as often whether to stop; there is a checkpoint then.
         """
         training, config = self.training, self.config
-        with self._locked(), _written(self.folder, "cannot be written"):
+        with self._locked(), _written(self.folder):
             self._cut_metrics()
             saved = time.monotonic()
             watch(training, None)
@@ -218,7 +221,7 @@ class Run:
         np.savez_compressed(
             picture, allow_pickle=False, **picture_of(trained, problem, for_picture)
         )
-        with _written(self.folder, "cannot be written"):
+        with _written(self.folder):
             if certificate is not None:
                 text = certificate.to_json() + "\n"
                 write_whole(self.folder / "certificate.json", text.encode())
@@ -239,7 +242,7 @@ class Run:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """One process trains at a time."""
-        with _written(self.folder, "cannot be written"):
+        with _written(self.folder):
             stream = (self.folder / ".lock").open("w")
         with stream:
             try:
@@ -288,7 +291,7 @@ def _finite(value: Any) -> Any:
 
 
 @contextmanager
-def _written(folder: Path, what: str) -> Iterator[None]:
+def _written(folder: Path) -> Iterator[None]:
     """Say in one sentence what the disk refused."""
     try:
         yield
@@ -300,4 +303,4 @@ def _written(folder: Path, what: str) -> Iterator[None]:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             else ""
         )
-        raise RunError(f"{file} {what}: {error.strerror}{advice}") from error
+        raise RunError(f"{file} cannot be written: {error.strerror}{advice}") from error

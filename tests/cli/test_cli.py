@@ -1,0 +1,327 @@
+"""The command line, as its users call it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from quick_run import SMALL, finished, quick_programs
+
+import sdifp
+from sdifp._cli import main
+
+__all__ = ["finished", "quick_programs"]
+ROOT = Path(__file__).parents[2]
+QUICK = {
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+    "--xla_cpu_use_fusion_emitters=false"
+}
+FLAGS = [
+    part
+    for name, value in SMALL.items()
+    if name not in ("problem", "check", "precision")
+    for part in (f"--{name}", str(value))
+] + ["--no-check"]
+
+
+@pytest.fixture
+def call(capsys):
+    """Call the program; returns exit code, output and what it said beside."""
+
+    def inner(*arguments):
+        with pytest.raises(SystemExit) as stopped:
+            main([str(a) for a in arguments])
+        found = capsys.readouterr()
+        return stopped.value.code, found.out, found.err
+
+    return inner
+
+
+def command(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "sdifp", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **QUICK},
+        **options,
+    )
+
+
+def test_help_says_everything_and_loads_no_jax():
+    code = (
+        "import sys; from sdifp._cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: assert 'jax' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    for arguments, words in (
+        (["--help"], ["train", "resume", "compare", "completion"]),
+        (["train", "--help"], ["--checkpoint-seconds", "[default: 30.0]", "SDIFP()"]),
+        (["train", "kvd"], []),
+        (["list"], ["kdv", "PostHoc", "sobol", "Independent"]),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True
+        )
+        assert "AssertionError" not in done.stderr
+        for word in words:
+            assert word in " ".join(done.stdout.split())
+
+
+def test_every_option_has_help_and_a_default(call):
+    from sdifp._cli._main import _COMMANDS, program
+
+    for name in _COMMANDS:
+        found = program.get_command(click.Context(program), name)
+        assert found.help
+        for parameter in found.params:
+            if parameter.param_type_name == "option":
+                assert parameter.help, parameter.name
+    code, out, _ = call("train", "--help")
+    assert code == 0
+    assert out.count("[default: ") >= 20
+
+
+def test_version(call):
+    assert call("--version") == (0, f"sdifp {sdifp.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trian"], "unknown command 'trian'; did you mean train?"),
+        (["train"], "a problem is needed, such as `sdifp train kdv`"),
+        (["train", "kvd"], "problem: unknown name 'kvd'; did you mean kdv?"),
+        (["train", "kdv", "--method", "postho"], "did you mean PostHoc?"),
+        (["train", "kdv", "--stepz", "3"], "--steps"),
+        (["train", "kdv", "--steps", "many"], "'many' is not a valid integer"),
+        (["train", "kdv", "--steps", "-3"], "steps must be a whole number of at least"),
+        (["train", "kdv", "-d", "0"], "dimension must be a positive integer, got 0"),
+        (["train", "kdv", "--optimiser", "Adam(rte=1)"], "Adam takes rate, decay"),
+        (["train", "kdv", "--config", "none.toml"], "none.toml cannot be read"),
+        (["train", "none.py"], "problem: there is no file none.py"),
+        (["train", "kdv", "--out", "/dev/null/x"], "cannot be made: Not a directory"),
+        (["train", "heat_dirichlet", "-d", "9"], "dimension must be at most 3, got 9"),
+        (["list", "problms"], "unknown kind 'problms'; did you mean problems?"),
+        (["resume", "nowhere"], "nowhere is not a run: it does not exist"),
+        (["info", "nowhere"], "nowhere is not a run"),
+        (["compare", "nowhere"], "nowhere is not a run"),
+        (["compare"], "Missing argument"),
+        (["completion", "tcsh"], "tcsh"),
+        (["audit", "kdv", "--draws", "2"], "2"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_sentence(
+    call, tmp_path, as_user, arguments, words
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        code, out, err = call(*arguments)
+        assert not list(tmp_path.iterdir())
+    assert (code, out) == (2, "")
+    assert words.lower() in err.lower()
+    assert err.startswith("sdifp: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+def test_an_error_in_a_problem_file_shows_the_line(call, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("import sdifp\n\nproblem = sdifp.Problem(boks=1)\n")
+    code, _, err = call("train", file, "--out", tmp_path / "a")
+    assert code == 2
+    assert "mine.py, line 3: TypeError: " in err
+    assert err.strip().endswith("problem = sdifp.Problem(boks=1)")
+    assert not (tmp_path / "a").exists()
+
+
+def test_list_as_json(call):
+    code, out, _ = call("list", "--json")
+    assert code == 0
+    assert json.loads(out)["methods"]["Plain"] == "the network as it is"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_the_commands(call, shell):
+    code, out, _ = call("completion", shell)
+    assert code == 0
+    assert "_SDIFP_COMPLETE" in out
+    if shell == "bash":
+        done = subprocess.run(
+            [sys.executable, "-c", "from sdifp._cli import main; main()"],
+            env={
+                **os.environ,
+                "_SDIFP_COMPLETE": "bash_complete",
+                **{"COMP_WORDS": "sdifp tr", "COMP_CWORD": "1"},
+            },
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout.split() == ["plain,train"]
+
+
+def test_train_from_flags_to_page(call, tmp_path, quick_programs, finished):
+    folder = tmp_path / "a"
+    code, out, err = call(
+        "train", "advection", *FLAGS, "--precision", "float64", "--out", folder
+    )
+    assert code == 0, err
+    assert "Exact on the rule (worst error " in out
+    assert out.splitlines()[-1] == f"Look at {folder / 'report.html'}"
+    steps = [k for k in err.splitlines() if k.startswith("step ")]
+    assert [k.split(":")[0] for k in steps] == ["step 4/12", "step 8/12", "step 12/12"]
+    for word in ("loss ", "L2 ", "mass ", "energy ", "scale ", "steps/s", " s left"):
+        assert word in steps[-1]
+    # The same as in the library.
+    for name in ("certificate.json", "config.toml"):
+        assert (folder / name).read_text() == (finished.folder / name).read_text()
+    # Again: refused here, and the same from its own file elsewhere.
+    code, _, err = call("train", "advection", "--out", folder)
+    assert code == 2
+    assert f"`sdifp resume {folder}` goes on with it" in err
+    code, out, _ = call(
+        *("train", "--config", folder / "config.toml", "--out", tmp_path / "b"),
+        *("--json", "--no-report"),
+    )
+    assert code == 0
+    result = json.loads(out)
+    assert result["metrics"]["step"] == 12
+    assert not (tmp_path / "b" / "report.html").exists()
+    one, two = (tmp_path / k / "certificate.json" for k in "ab")
+    assert one.read_text() == two.read_text()
+
+
+def test_looking_at_runs(call, finished, tmp_path):
+    code, out, _ = call("info", finished.folder)
+    assert code == 0
+    assert "step 12 of 12" in out
+    assert "Exact on the rule" in out
+    code, out, _ = call("info", finished.folder, "--json")
+    assert json.loads(out)["config"]["steps"] == 12
+    code, out, _ = call("report", finished.folder)
+    assert out == f"Look at {finished.folder / 'report.html'}\n"
+    picture = tmp_path / "c.png"
+    code, out, _ = call("compare", finished.folder, finished.folder, "--out", picture)
+    assert out.count(str(finished.folder)) == 2
+    assert f"Look at {picture}" in out
+    assert picture.exists()
+    code, out, _ = call("compare", finished.folder, "--out", picture, "--json")
+    rows = json.loads(out)["rows"]
+    assert rows[0]["on_rule"] < 1e-14
+    code, out, _ = call("evaluate", finished.folder)
+    assert code == 0
+    assert out.count("on the rule") == 11
+    code, out, _ = call("evaluate", finished.folder, "--json")
+    assert len(json.loads(out)["rows"]) == 10
+
+
+def test_resume_falls_back_from_a_damaged_checkpoint(call, finished, tmp_path):
+    folder = tmp_path / "a"
+    shutil.copytree(finished.folder, folder)
+    newest = max((folder / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-1])
+    code, _, err = call("resume", folder)
+    assert code == 0, err
+    assert f"note: checkpoint {newest} is damaged" in err
+    assert "falling back to the one before" in err
+    one, two = (f / "certificate.json" for f in (folder, finished.folder))
+    assert one.read_text() == two.read_text()
+
+
+def test_predict(call, finished, tmp_path):
+    table = np.array([[0.1, 0.2], [0.3, 0.2], [0.5, 0.9]])
+    files = {}
+    files["named"] = tmp_path / "p.csv"
+    files["named"].write_text("x, time\n0.1,0.2\n0.3,0.2\n\n0.5,0.9\n")
+    files["array"] = tmp_path / "q.npy"
+    np.save(files["array"], table)
+    code, out, err = call("predict", finished.folder, files["named"])
+    assert code == 0, err
+    assert out == f"Wrote 3 values to {tmp_path / 'p-values.csv'}\n"
+    text = (tmp_path / "p-values.csv").read_text().splitlines()
+    assert text[0] == "x,time,u"
+    values = np.array([[float(c) for c in k.split(",")] for k in text[1:]])
+    assert np.array_equal(values[:, :2], table)
+    code, _, _ = call(
+        "predict", finished.folder, files["array"], "--out", tmp_path / "v.npy"
+    )
+    assert np.array_equal(np.load(tmp_path / "v.npy"), values[:, 2])
+    # One time for all, and one of them outside.
+    np.save(files["array"], table[:, :1])
+    code, _, err = call("predict", finished.folder, files["array"], "--time", "77")
+    assert code == 0
+    assert "note: 3 of 3 points lie outside" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0.1,0.2\n0.3,nan\n", "got nan in point 2, column 2 (1 in all)"),
+        ("0.1,0.2,0.3\n", "must have 2 columns, x1, t, got 3"),
+        ("0.1\n", "must have 2 columns, x1, t, got 1"),
+        ("x,t\n0.1,0.2\n0.1\n", "line 3 must have 2 columns, got 1"),
+        ("x,t\n0.1,0.2\n0.1,abc\n", "line 3 must hold numbers, got '0.1,abc'"),
+        ("x,t\n", "must hold a table of numbers"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_predict_refuses(call, finished, tmp_path, text, words):
+    file = tmp_path / "p.csv"
+    if text is not None:
+        file.write_text(text)
+    code, out, err = call("predict", finished.folder, file)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert not (tmp_path / "p-values.csv").exists()
+
+
+def test_audit(call, tmp_path, monkeypatch):
+    rows = [sdifp.AuditRow("shared(2)", 0.5, 0.1, None, 2.0, 1.5, 3.0, 2**20)]
+    seen = {}
+
+    def audit(residual, u, x, t, **options):
+        seen.update(options, shape=x.shape)
+        return sdifp.Audit(tuple(rows), 1.0, None, options["repeats"], 0.99)
+
+    from sdifp import _public
+
+    monkeypatch.setattr(_public, "audit", audit)
+    arguments = ["audit", "manufactured", "-d", "12", "--draws", "9", "--terms", "3"]
+    code, out, err = call(*arguments, "--out", tmp_path / "a.png")
+    assert code == 0, err
+    assert "shared(2)" in out
+    assert "BIASED" in out
+    assert (tmp_path / "a.png").exists()
+    assert (seen["n"], seen["repeats"], seen["shape"]) == (3, 9, (2, 8, 12))
+    code, out, _ = call(*arguments, "--json")
+    assert json.loads(out)["rows"][0]["biased"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_write_a_checkpoint_and_say_how_to_go_on(tmp_path, number):
+    folder = tmp_path / "a"
+    flags = [f if f != "12" else "1000000" for f in FLAGS]
+    process = command("train", "advection", *flags, "--out", folder)
+    deadline = time.time() + 120
+    while not (folder / "metrics.jsonl").exists() or not (
+        (folder / "metrics.jsonl").read_text()
+    ):
+        assert time.time() < deadline
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert out == ""
+    assert f"of 1000000; go on with: sdifp resume {folder}" in err
+    assert list((folder / "checkpoints").iterdir())
+    assert "Traceback" not in err
+    # Adam does without float64.
+    assert 'precision = "float32"' in (folder / "config.toml").read_text()

@@ -1,0 +1,253 @@
+"""Configurations: read, written, checked, and the objects that they stand for."""
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdifp
+from sdifp._config import LISTED, NAMES, Expression, nearest, parse
+from sdifp._run import build, describe
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("plain", "Plain()"),
+        ("post-hoc", "PostHoc()"),
+        ("AUGMENTED_LAGRANGIAN", "AugmentedLagrangian()"),
+        ("Soft( 10 )", "Soft(10)"),
+        ("SDIFP(gradient=Subsampled(8), gauge=-0.5)", None),
+        ("SDIFP(gradient=exact, rule=None)", "SDIFP(gradient=Exact(), rule=None)"),
+    ],
+)
+def test_objects_are_read_in_the_words_of_the_library(text, written):
+    found = sdifp.Config("kdv", method=text).method
+    assert found == (text if written is None else written)
+    assert sdifp.Config("kdv", method=found).method == found
+
+
+numbers = st.one_of(st.integers(-9, 9), st.floats(-1e6, 1e6), st.booleans(), st.none())
+names = st.sampled_from(["Adam", "Cosine", "Exact"])
+trees = st.recursive(
+    st.one_of(numbers, st.text("abc", max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2).map(tuple),
+        st.builds(
+            Expression,
+            names,
+            st.lists(inner, max_size=2).map(tuple),
+            st.dictionaries(st.text("xyz", min_size=1, max_size=2), inner, max_size=2)
+            .map(dict.items)
+            .map(tuple),
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    st.builds(Expression, names, st.lists(trees, max_size=3).map(tuple), st.just(()))
+)
+def test_what_is_written_is_read_again(expression):
+    known = dict.fromkeys(["Adam", "Cosine", "Exact"], "")
+    assert parse("field", str(expression), known, known) == expression
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"problem": "kvd"}, "problem: unknown name 'kvd'; did you mean kdv?"),
+        ({"problem": "xx"}, "unknown name 'xx'; there are advection, "),
+        ({"method": "Adam()"}, "method: unknown name 'Adam'"),
+        ({"optimiser": "Adam(decay=Cosin())"}, "did you mean Cosine?"),
+        ({"method": "Soft(__import__('os'))"}, "method: unknown name '__import__'"),
+        ({"method": "Soft(a.b)"}, "method must be a name with arguments"),
+        ({"method": "Soft(**x)"}, "got 'Soft(**x)'"),
+        ({"method": "Soft(1"}, "got 'Soft(1'"),
+        ({"method": "3"}, "unknown name '3'"),
+        ({"method": "[1]"}, "method must be a name with arguments"),
+        ({"steps": "many"}, "steps must be a whole number, got 'many'"),
+        ({"steps": True}, "steps must be a whole number, got True"),
+        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"causal": float("nan")}, "causal must be a number of at least 0, got nan"),
+        ({"hard_initial": 1}, "hard_initial must be true or false, got 1"),
+        ({"recipe": "fst"}, "recipe must be fast or accurate, got 'fst'; did you"),
+    ],
+)
+def test_wrong_fields_are_named(fields, words, as_user):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        sdifp.Config(**{"problem": "kdv", **fields})
+    assert words in str(caught.value)
+
+
+def test_file_is_read_as_it_was_written(tmp_path):
+    config = sdifp.Config(
+        "wave(dimension=2)", method="Soft(2.5)", steps=7, causal=1, check=False
+    )
+    file = tmp_path / "c.toml"
+    file.write_text(config.to_toml())
+    assert sdifp.load_config(file) == config
+    changed = sdifp.load_config(file, steps=8, method="plain")
+    assert config.changes(changed) == [
+        "method was 'Soft(2.5)' and is 'Plain()'",
+        "steps was 7 and is 8",
+    ]
+    # How often is written changes no number.
+    assert config.changes(dataclasses.replace(config, keep=9, every=3)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('problem = "kdv"\nstpes = 3', "unknown field 'stpes'; did you mean steps?"),
+        ('problem = "kdv"\nsteps = "3"', "steps must be a whole number, got '3'"),
+        ("steps = 3", "problem is missing"),
+        ("problem = ", "is not TOML"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path, text, words, as_user):
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"c\.toml.*") as caught:
+        sdifp.load_config(file)
+    assert words in str(caught.value)
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"none\.toml cannot be read: No such file"):
+        sdifp.load_config(tmp_path / "none.toml")
+
+
+def test_the_dimension_can_be_given_apart():
+    config = sdifp.Config("wave").with_dimension(3)
+    assert config.problem == "wave(dimension=3)"
+    assert config.with_dimension(2).problem == "wave(dimension=2)"
+    with pytest.raises(ValueError, match=r"dimension is given twice: 2, and in wave"):
+        sdifp.Config("wave(3)").with_dimension(2)
+    with pytest.raises(ValueError, match=r"of your own, x\.py"):
+        sdifp.Config("x.py").with_dimension(2)
+
+
+# These need a grid.
+LOW = ("fokker_planck", "heat_dirichlet")
+PROBLEMS = [
+    f"{name}({d})"
+    for name in NAMES["problems"]
+    for d in ((1, 2) if name in LOW else (1, 2, 100))
+]
+
+
+@pytest.mark.parametrize("recipe", ["fast", "accurate"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_complete_configuration_stands_for_the_same(problem, recipe, tmp_path):
+    first = build(sdifp.Config(problem, recipe=recipe))
+    assert first.recipe == getattr(first.problem, recipe)
+    file = tmp_path / "c.toml"
+    file.write_text(first.config.to_toml())
+    again = build(sdifp.load_config(file))
+    assert again.config == first.config
+    assert again.recipe == first.recipe
+    assert None not in {
+        getattr(first.config, f) for f in ("network", "optimiser", "steps", "every")
+    }
+
+
+METHODS = [
+    *("Plain", "PostHoc", "Soft(2)", "AugmentedLagrangian(2.0, 0.5)"),
+    *("GridProjection(32)", "SDIFP(Subsampled(8), estimator=Independent(3), gauge=0)"),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_are_built_and_described(method):
+    built = build(sdifp.Config("advection", method=method))
+    assert type(built.method).__name__ == method.split("(")[0]
+    assert build(built.config).config == built.config
+    assert describe(build(built.config).method) == built.config.method
+
+
+def test_arguments_reach_the_objects():
+    config = sdifp.Config(
+        "reaction_diffusion(rate=0.25)",
+        optimiser="Adam(2e-3, Cosine(warmup=0.1), clip=1.0)",
+        gradient="Subsampled(12)",
+        points="GridPoints(3, 5)",
+        network="Architecture(7, 2)",
+        steps=11,
+        every=4,
+    )
+    built = build(config)
+    optimiser = built.recipe.optimiser
+    assert (optimiser.rate, optimiser.decay, optimiser.clip) == (
+        *(2e-3, sdifp.Cosine(0.1), 1.0),
+    )
+    assert built.recipe.points == sdifp.GridPoints(3, 5)
+    assert built.recipe.network == sdifp.Architecture(7, 2)
+    assert (built.recipe.steps, built.config.every) == (11, 4)
+    times = jnp.array([0.0, 1.0])
+    assert np.allclose(np.diff(np.log(jax.vmap(built.problem.mass)(times))), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"optimiser": "Adam(rte=1)"}, "Adam takes rate, decay, clip"),
+        ({"optimiser": "Adam(-1)"}, "optimiser: rate must be positive"),
+        ({"problem": "kdv(dim=2)"}, "kdv takes dimension, duration"),
+        ({"problem": "kdv(0)"}, "problem: dimension must be a positive integer"),
+    ],
+)
+def test_arguments_that_objects_refuse_are_named(fields, words, as_user):
+    with pytest.raises(ValueError, match=r".+") as caught:
+        build(sdifp.Config(**{"problem": "kdv", **fields}))
+    assert words in str(caught.value)
+
+
+def test_names_are_those_of_the_library():
+    functions = lambda module: {
+        n
+        for n, f in vars(module).items()
+        if inspect.isfunction(f) and f.__module__.startswith("sdifp.problems")
+    }
+    assert set(NAMES["problems"]) == functions(sdifp.problems) - {"check_grid"}
+    for kind, base in {
+        "methods": sdifp.Method,
+        "points": sdifp.Points,
+        "gradients": sdifp.GradientMode,
+        "decays": sdifp.Decay,
+        "samplers": sdifp.Sampler,
+        "paths": sdifp.Path,
+        "optimisers": sdifp.Optimiser,
+        "estimators": sdifp.Estimator,
+    }.items():
+        found = {
+            n
+            for n in dir(sdifp)
+            if inspect.isclass(c := getattr(sdifp, n))
+            and issubclass(c, base)
+            and c is not base
+        }
+        # A transformation of Optax cannot be written as text; stde is a function.
+        found = found - {"Optax"} | ({"stde"} if kind == "estimators" else set())
+        assert set(NAMES[kind]) == found, kind
+    assert all(hasattr(sdifp, n) for n in NAMES["rules"])
+    assert set(LISTED) <= set(NAMES)
+    assert nearest("gaus-legendre", NAMES["rules"]) == "did you mean gauss_legendre?"
+
+
+def test_configurations_need_no_jax():
+    code = (
+        "import sys, sdifp._config, sdifp._report, sdifp._cli; "
+        "sdifp._config.Config('kdv', method='soft(2)').to_toml(); "
+        "sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,54 @@
+"""A run that takes no time: for the tests of folders, commands and reports."""
+
+import pytest
+from quick import once
+
+import sdifp
+from sdifp._field import _certificate
+from sdifp._run import _evaluation, _predict
+from sdifp._training import _train, _window
+
+SMALL = {
+    "problem": "advection",
+    "network": "Architecture(4, 1)",
+    "optimiser": "Adam(0.01)",
+    "points": "RandomPoints(2, 4)",
+    "nodes": 16,
+    "steps": 12,
+    "every": 4,
+    "precision": "float64",
+    "check": False,
+}
+
+
+def small(**changes):
+    return sdifp.Config(**{**SMALL, **changes})
+
+
+@pytest.fixture(scope="module")
+def quick_programs():
+    """Programs run a few times here, so that they need not be fast."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in (
+            (_train, "advance"),
+            (_train, "measure"),
+            (_certificate, "_two_integrals"),
+            (_evaluation, "_moments"),
+            (_evaluation, "values"),
+            (_predict, "_values"),
+        ):
+            patch.setattr(module, name, once(getattr(module, name).__wrapped__))
+        patch.setattr(_window, "_SERIES", 96)
+        patch.setattr(_evaluation, "_TIMES", 5)
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(quick_programs, tmp_path_factory):
+    """A run with its result, and no report."""
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    run = sdifp.Run.create(folder, small())
+    run.save()
+    run.train()
+    run.evaluate()
+    return run

@@ -1,0 +1,207 @@
+"""The report: what it says, what it shows, and that it needs nothing else."""
+
+import dataclasses
+import html.parser
+import json
+import re
+import shutil
+import subprocess
+
+import matplotlib.image
+import numpy as np
+import pytest
+from quick_run import finished, quick_programs, small
+
+import sdifp
+from sdifp._folder import Saved
+from sdifp._report import compare_rows, draw_comparison, verdict, write_report
+
+__all__ = ["finished", "quick_programs"]
+pytestmark = pytest.mark.usefixtures("quick_programs")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+class Page(html.parser.HTMLParser):
+    """The elements of a page, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(finished):
+    file = write_report(finished.folder)
+    assert file == finished.folder / "report.html"
+    return file
+
+
+def test_the_page_says_what_came_out(page, finished):
+    found = Page(page.read_text())
+    text = " ".join(" ".join(found.text).split())
+    saved = Saved.read(finished.folder)
+    assert verdict(saved) in text
+    assert verdict(saved).startswith("Exact on the rule (worst error ")
+    assert f"{saved.result['metrics']['l2_error']:.1e}" in text
+    assert ("p", {"id": "verdict", "class": "verdict good"}) in found.elements
+    # A row for each integral at five times, one of them the worst.
+    assert text.count(" regular") == len(saved.certificate["rows"]) == 10
+    assert sum(a.get("class") == "worst" for a in found.all("tr")) == 1
+    for field in dataclasses.fields(finished.config):
+        value = getattr(finished.config, field.name)
+        if value is not None:
+            assert f"{field.name} {value} " in text
+    assert f"sdifp train --config {finished.folder / 'config.toml'} --out" in text
+
+
+def test_all_pictures_are_in_it_and_in_words(page, finished):
+    images = Page(page.read_text()).all("img")
+    assert len(images) == 3
+    for image in images:
+        assert image["src"].startswith("data:image/png;base64,")
+        assert re.search(r"\d", image["alt"])
+    for name in ("integrals", "solution", "training"):
+        pixels = matplotlib.image.imread(finished.folder / "figures" / f"{name}.png")
+        assert pixels.std() > 0.05
+        assert pixels.shape[1] > 800
+
+
+def test_nothing_outside_is_asked_for(page):
+    text = page.read_text()
+    assert "default-src 'none'; img-src data:" in text
+    found = Page(text)
+    for tag, attributes in found.elements:
+        assert tag not in ("script", "iframe", "object")
+        for name in ("src", "href"):
+            assert attributes.get(name, "data:").startswith("data:")
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_browser_shows_it(page, finished, tmp_path, width):
+    """At the width of a desk and of a phone: nothing is wider than the window."""
+    probe = tmp_path / "probe.html"
+    # A page around it that looks inside; it is not itself under the page's policy.
+    policy = '<meta http-equiv="Content-Security-Policy"[^>]*>'
+    script = """<script>
+    const images = [...document.images];
+    Promise.all(images.map(i => i.decode())).then(() => {
+      const out = document.createElement('output');
+      out.textContent = JSON.stringify({
+        verdict: document.getElementById('verdict').innerText,
+        rows: document.querySelectorAll('#certificate tbody tr').length,
+        images: images.map(i => i.naturalWidth),
+        wide: document.documentElement.scrollWidth,
+        inner: window.innerWidth,
+        requests: performance.getEntriesByType('resource')
+          .filter(r => !r.name.startsWith('data:')).length,
+      });
+      document.body.append(out);
+    });
+    </script></body>"""
+    text = re.sub(policy, "", page.read_text()).replace("</body>", script)
+    probe.write_text(text)
+    done = subprocess.run(
+        [
+            *(CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu"),
+            *(f"--window-size={width},900", "--virtual-time-budget=5000"),
+            *(f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"),
+            f"file://{probe}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    found = re.search(r"<output>(.*)</output>", done.stdout)
+    assert found, done.stderr[-2000:]
+    seen = json.loads(found[1].replace("&amp;", "&"))
+    assert seen["verdict"] == verdict(Saved.read(finished.folder))
+    assert seen["rows"] == 10
+    assert len(seen["images"]) == 3
+    assert min(seen["images"]) > 800
+    assert seen["requests"] == 0
+    assert seen["wide"] <= seen["inner"]
+
+
+OTHERS = {
+    "plain": {"method": "Plain", "seed": 1},
+    "mass alone": {"problem": "fokker_planck"},
+    "slices": {"problem": "advection(3)", "nodes": 64},
+    "cloud": {"problem": "manufactured(8)", "nodes": 64, "final_nodes": 64},
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_other_runs_have_reports_too(case, tmp_path, monkeypatch):
+    from sdifp._run import _evaluation
+
+    monkeypatch.setattr(_evaluation, "_SLICE", 9)
+    run = sdifp.Run.create(tmp_path / "a", small(steps=2, every=1, **OTHERS[case]))
+    run.train()
+    run.evaluate()
+    text = write_report(run.folder).read_text()
+    saved = Saved.read(run.folder)
+    found = Page(text)
+    assert len(found.all("img")) == 3
+    says = verdict(saved)
+    if case == "plain":
+        assert says.startswith("Nothing is prescribed: the mass is off by up to")
+        assert "Plain corrects nothing" in text
+        assert saved.certificate is None
+        # And the two side by side.
+        picture = draw_comparison([saved, saved], tmp_path / "b" / "both.png")
+        assert matplotlib.image.imread(picture).std() > 0.05
+        row, _ = compare_rows([saved, saved])
+        assert row["method"] == "Plain"
+        assert row["on_rule"] is None
+        assert row["mass_error"] == saved.result["metrics"]["mass_error"]
+    else:
+        assert says.startswith("Exact on the rule")
+    if case == "mass alone":
+        assert saved.result["integrals"]["energy"]["target"] is None
+        assert "the energy has no target" in text
+    if case == "slices":
+        assert saved.solution["u"].shape == (1, 81)
+        x = saved.solution["x"]
+        middle = run.problem.box.lower[2] + run.problem.box.width[2] / 2
+        assert np.allclose(x[:, 2], middle)
+    if case == "cloud":
+        assert saved.solution["u"].size == 2048
+        off = saved.solution["u"] - saved.solution["reference"]
+        size = np.sqrt(np.mean(saved.solution["reference"] ** 2))
+        l2 = np.sqrt(np.mean(off**2)) / size
+        assert np.isclose(l2, saved.result["metrics"]["l2_error"], rtol=0.3)
+
+
+def test_names_are_escaped(tmp_path, finished):
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.folder, folder)
+    file = folder / "result.json"
+    result = json.loads(file.read_text())
+    file.write_text(json.dumps(result | {"problem": "<script>alert(1)</script>"}))
+    text = write_report(folder).read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_a_run_that_is_not_measured_has_no_report(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small())
+    with pytest.raises(ValueError, match="has no result yet: `sdifp resume"):
+        write_report(run.folder)
+    run.evaluate()
+    assert "Not finished, step 0 of 12; " in write_report(run.folder).read_text()
+    (run.folder / "solution.npz").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"solution\.npz cannot be read .* evaluate"):
+        write_report(run.folder)

@@ -1,0 +1,314 @@
+"""Runs in folders: taken up again, refused, stopped, measured."""
+
+import dataclasses
+import errno
+import json
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from quick_run import finished, quick_programs, small
+
+import sdifp
+from sdifp._folder import Saved
+from sdifp._run import _run, load_problem, predict
+from sdifp._run._checkpoint import checkpoint_files, read_checkpoint
+
+__all__ = ["finished", "quick_programs"]
+pytestmark = pytest.mark.usefixtures("quick_programs")
+EXAMPLE = Path(__file__).parents[2] / "examples" / "your_own_pde.py"
+
+
+def lines(folder):
+    """The metrics without their times."""
+    out = [json.loads(k) for k in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in out]
+
+
+def arrays(run):
+    found, _ = read_checkpoint(checkpoint_files(run.folder / "checkpoints")[-1])
+    del found["known"]
+    return {name: a.tobytes() for name, a in found.items()}
+
+
+def after(count):
+    """A wish to stop after so many looks."""
+    left = [count]
+
+    def stop():
+        left[0] -= 1
+        return left[0] < 0
+
+    return stop
+
+
+def test_a_run_that_was_stopped_and_taken_up_is_the_same(
+    finished, tmp_path, monkeypatch
+):
+    # One step at a time, so that it stops between reports, too.
+    monkeypatch.setattr(_run, "_PAUSE", 0.0)
+    run = sdifp.Run.create(tmp_path / "a", small(checkpoint_seconds=0))
+    assert not run.train(stop=after(3))
+    # Died after a report that no checkpoint knows of, in the middle of a line.
+    with (run.folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 8, "loss": 1.0}\n{"step": 1')
+    run = sdifp.Run.open(run.folder)
+    assert run.training.step == 3
+    assert not run.train(stop=after(4))
+    run = sdifp.Run.open(run.folder)
+    assert run.training.step == 7
+    assert run.train()
+    assert lines(run.folder) == lines(finished.folder)
+    assert [line["step"] for line in lines(run.folder)] == [4, 8, 12]
+    assert arrays(run) == arrays(finished)
+    assert len(checkpoint_files(run.folder / "checkpoints")) == 3
+    run.evaluate()
+    again, first = Saved.read(run.folder), Saved.read(finished.folder)
+    assert again.certificate == first.certificate
+    assert again.result["integrals"] == first.result["integrals"]
+    assert all(np.array_equal(a, first.solution[k]) for k, a in again.solution.items())
+    # And it is finished.
+    assert sdifp.Run.open(run.folder).train()
+
+
+def test_the_run_is_the_training_of_the_library(finished):
+    config = finished.config
+    training = sdifp.train(
+        sdifp.problems.advection(),
+        recipe=finished.training.recipe,
+        every=4,
+        check=False,
+        key=jax.random.key(0),
+    )
+    metrics = [dataclasses.asdict(m) for m in training]
+    for line in metrics:
+        del line["seconds"]
+        line["scale"] = list(line["scale"])
+    assert metrics == lines(finished.folder)
+    assert config.steps == 12
+    result = json.loads((finished.folder / "result.json").read_text())
+    assert result["finished"]
+    assert result["metrics"]["l2_error"] == training.result().metrics.l2_error
+
+
+def test_what_is_measured_is_what_the_field_has(finished):
+    saved, problem = Saved.read(finished.folder), finished.problem
+    field = finished.result().field
+    x, times = saved.solution["x"], saved.solution["times"]
+    t = times[30]
+    wanted = [float(field(jax.numpy.asarray(p), t)) for p in x[::64]]
+    assert np.allclose(saved.solution["u"][30, ::64], wanted, rtol=0.0, atol=1e-13)
+    exact = [float(problem.reference(jax.numpy.asarray(p), t)) for p in x[::64]]
+    assert np.allclose(saved.solution["reference"][30, ::64], exact, rtol=0, atol=1e-13)
+    integrals = saved.result["integrals"]
+    # The raw network by a rule of its own: the trapezoid rule on a circle.
+    raw = finished.result().net
+    t = jax.numpy.asarray(integrals["times"][2])
+    grid = np.linspace(0.0, 1.0, 200, endpoint=False)[:, None]
+    box = problem.box
+    values = jax.vmap(lambda p: raw(p, t))(box.lower + grid * box.width)
+    for name, power in (("mass", 1), ("energy", 2)):
+        mean = box.volume * np.mean(values**power)
+        assert np.isclose(integrals[name]["raw"][2], mean, rtol=1e-9)
+        assert np.allclose(
+            integrals[name]["field"], integrals[name]["target"], rtol=1e-12
+        )
+        assert not np.allclose(integrals[name]["raw"], integrals[name]["target"])
+
+
+def test_values_at_points_are_those_of_the_field(finished, rng):
+    table = np.column_stack([rng.uniform(0.0, 1.0, 40), rng.choice([0.1, 0.7], 40)])
+    found = predict(finished, table)
+    field = finished.result().field
+    wanted = [field(jax.numpy.asarray(r[:1]), jax.numpy.asarray(r[1])) for r in table]
+    assert np.allclose(found, wanted, rtol=0.0, atol=1e-13)
+    assert finished.outside(table) == 0
+    assert finished.outside(np.array([[5.0, 0.1], [0.5, -0.1], [0.5, 99.0]])) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("steps = 12", "steps = 13", "steps was 12 and is 13"),
+        ("seed = 0", "seed = 1", "seed was 0 and is 1"),
+        ("gauge=0.01", "gauge=1.0", "method was 'SDIFP("),
+    ],
+)
+def test_a_changed_configuration_is_not_taken_up(tmp_path, old, new, words):
+    run = sdifp.Run.create(tmp_path / "a", small())
+    run.save()
+    file = run.folder / "config.toml"
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=r"config\.toml") as caught:
+        sdifp.Run.open(run.folder)
+    assert f"changed since its last checkpoint: {words}" in str(caught.value)
+
+
+def test_how_often_is_saved_may_change(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small())
+    run.save()
+    file = run.folder / "config.toml"
+    file.write_text(file.read_text().replace("keep = 3", "keep = 1"))
+    assert sdifp.Run.open(run.folder).config.keep == 1
+
+
+def test_folders_that_are_no_place_for_a_run(tmp_path, finished):
+    with pytest.raises(ValueError, match="holds a run already: `sdifp resume"):
+        sdifp.Run.create(finished.folder, small())
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("do not touch")
+    for name in ("full", "full/thesis.tex"):
+        with pytest.raises(ValueError, match="exists and is not an empty folder"):
+            sdifp.Run.create(tmp_path / name, small())
+    with pytest.raises(ValueError, match="cannot be made: Not a directory"):
+        sdifp.Run.create("/dev/null/run", small())
+    with pytest.raises(ValueError, match="is not a run: it has no config"):
+        sdifp.Run.open(tmp_path / "full")
+    with pytest.raises(ValueError, match="is not a run: it does not exist"):
+        sdifp.Run.open(tmp_path / "none")
+
+
+def test_precision_is_not_changed_behind_the_back(tmp_path):
+    with pytest.raises(ValueError, match="precision is float32, but JAX is at float64"):
+        sdifp.Run.create(tmp_path / "a", small(precision="float32"))
+    run = sdifp.Run.create(tmp_path / "a", small(precision="auto"))
+    assert run.config.precision == "float64"
+
+
+def test_two_processes_do_not_train_one_run(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small())
+    other = sdifp.Run.open(run.folder)
+    seen = []
+
+    def watch(training, metrics):
+        with pytest.raises(sdifp.RunError, match="is in use: another process trains"):
+            other.train()
+        seen.append(1)
+
+    assert run.train(watch)
+    assert len(seen) > 1
+    assert sdifp.Run.open(run.folder).train()
+
+
+def test_a_full_disk_loses_nothing_that_was_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(_run, "_PAUSE", 0.0)
+    run = sdifp.Run.create(tmp_path / "a", small(checkpoint_seconds=0))
+    write = _run.write_checkpoint
+
+    def full(folder, step, *rest):
+        if step == 6:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "x"))
+        return write(folder, step, *rest)
+
+    monkeypatch.setattr(_run, "write_checkpoint", full)
+    words = r"x cannot be written: No space left on device; .* `sdifp resume .*a` goes"
+    with pytest.raises(sdifp.RunError, match=words):
+        run.train()
+    monkeypatch.setattr(_run, "write_checkpoint", write)
+    again = sdifp.Run.open(run.folder)
+    assert again.training.step == 5
+    assert again.train()
+
+
+DIVERGES = """
+import jax.numpy as jnp
+import sdifp
+from helper import LIMIT
+
+problem = sdifp.Problem(
+    box=sdifp.Box([0.0], [1.0], periodic=True),
+    duration=0.5,
+    residual=sdifp.Residual(
+        sdifp.time_derivative() + sdifp.advection([1.0]),
+        lambda u, grad, x, t: 0.0 * jnp.sqrt(LIMIT - u) - 30.0,
+    ),
+    initial=lambda x: 1.0 + jnp.sin(2.0 * jnp.pi * x[0]),
+    mass=1.0,
+    energy=1.5,
+)
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    (tmp_path / "helper.py").write_text("LIMIT = 2.5\n")
+    file = tmp_path / "mine.py"
+    file.write_text(DIVERGES)
+    return file
+
+
+def test_a_loss_that_is_lost_keeps_the_last_good_state(tmp_path, own_file):
+    config = small(
+        problem=str(own_file),
+        **{"method": "Plain", "optimiser": "Adam(0.05)", "steps": 100, "every": 100},
+    )
+    run = sdifp.Run.create(tmp_path / "a", config)
+    with pytest.raises(sdifp.TrainingDiverged, match="not finite at step"):
+        run.train()
+    step = run.training.step
+    assert 0 < step < 100
+    # The file of the user is kept with the run, and may change or go.
+    own_file.unlink()
+    again = sdifp.Run.open(run.folder)
+    assert again.training.step == step
+    result = again.evaluate()
+    assert not result["finished"]
+    assert result["certificate"] is None
+    assert np.isfinite(result["metrics"]["mass_error"])
+
+
+def test_a_loss_that_grows_and_grows_is_stopped():
+    problem = sdifp.problems.advection()
+    recipe = sdifp.Recipe(
+        sdifp.Architecture(4, 1),
+        sdifp.Adam(50.0, sdifp.Constant()),
+        steps=400,
+        points=sdifp.RandomPoints(2, 4),
+        nodes=16,
+    )
+    run = sdifp.train(
+        problem,
+        sdifp.Plain(),
+        recipe=recipe,
+        every=1,
+        check=False,
+        key=jax.random.key(0),
+    )
+    words = r"the loss has grown from .* to .* by step \d+; Try a lower rate"
+    with pytest.raises(sdifp.TrainingDiverged, match=words):
+        run.result()
+
+
+def test_the_example_is_a_problem_file():
+    problem = load_problem(EXAMPLE)
+    assert problem.name == "burgers"
+    assert problem.fast.steps == 60
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import sdifp\nproblem = sdifp.Boks()", "line 2: AttributeError: "),
+        ("x = 1\ndef problem():\n    return y", "line 3: NameError: name 'y'"),
+        ("x = (\n", "SyntaxError"),
+        ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
+        ("x = 1", "must define `problem`, .* got nothing"),
+        ("problem = 3", "must define `problem`, .* got 3"),
+    ],
+)
+def test_an_error_in_a_problem_file_shows_its_line(tmp_path, text, words):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=words) as caught:
+        load_problem(file)
+    assert "mine.py" in str(caught.value)
+    if "line" in words:
+        assert text.splitlines()[-1].strip() in str(caught.value)
+
+
+def test_a_problem_file_that_is_not_there(tmp_path):
+    with pytest.raises(ValueError, match=r"there is no file .*none\.py"):
+        sdifp.Run.create(tmp_path / "a", small(problem=str(tmp_path / "none.py")))
+    assert not (tmp_path / "a").exists()

@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint format docs bench lock clean
+.PHONY: help demo test quick lint format docs bench lock clean
 
 help:
-	@echo "make demo    project a noisy field and draw the picture"
+	@echo "make demo    train a network on the KdV equation with and without conservation"
 	@echo "make test    run all tests"
+	@echo "make quick   run those that start no program of their own"
 	@echo "make lint    ruff (lint and format) and mypy"
 	@echo "make format  rewrite the sources in ruff's format"
 	@echo "make docs    build the documentation into site/"
@@ -27,11 +28,18 @@ $(READY): requirements.lock
 	@echo "$(VENV) is ready."
 
 demo: $(READY)
-	@$(BIN)/python examples/project_scattered_field.py
+	@rm -rf out/demo
+	@$(BIN)/sdifp train kdv --out out/demo/sdifp
+	@$(BIN)/sdifp train kdv --method plain --out out/demo/plain
+	@$(BIN)/sdifp compare out/demo/sdifp out/demo/plain --out out/demo/compare.png
+	@echo "Look at out/demo/sdifp/report.html and at out/demo/plain/report.html"
 
 test: $(READY)
 	@echo "Running the tests ..."
 	@$(BIN)/python -m pytest -q
+
+quick: $(READY)
+	@$(BIN)/python -m pytest -q -m "not program"
 
 lint: $(READY)
 	@echo "Checking style, format and types ..."

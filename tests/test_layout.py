@@ -26,14 +26,27 @@ MAY_IMPORT = {
         *("_networks", "_optimisers"),
     },
     "_methods": {"_checks", "_quadrature", "_field", "_operators", "problems"},
+    "_config": set(),
+    "_folder": {"_config"},
     "_training": {
         *("_checks", "_quadrature", "_field", "_operators"),
         *("_networks", "problems", "_methods"),
     },
+    "_run": {
+        *("_config", "_folder", "_field", "_methods", "_networks", "_operators"),
+        *("_optimisers", "_quadrature", "_training", "problems", "__version__"),
+    },
+    "_report": {"_config", "_folder"},
+    "_cli": {
+        *("_config", "_folder", "_report", "_run", "_training", "_public"),
+        "__version__",
+    },
+    "__main__": {"_cli"},
     "__init__": {"_public"},
     "_public": {
         *("_domain", "_quadrature", "_projection", "_field", "_operators"),
         *("_networks", "_optimisers", "problems", "_methods", "_training"),
+        *("_config", "_run"),
     },
 }
 
@@ -83,7 +96,7 @@ def test_the_walk_sees_a_back_edge(tmp_path, monkeypatch):
 
 def test_no_part_imports_itself_through_others():
     def reachable(part, seen=()):
-        for other in MAY_IMPORT[part]:
+        for other in MAY_IMPORT[part] - {"__version__"}:
             assert other not in seen, f"cycle through {part} and {other}"
             reachable(other, (*seen, other))
 

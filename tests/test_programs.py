@@ -11,6 +11,7 @@ import matplotlib.image
 import pytest
 
 ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.program
 
 
 # Where no speed or rounding is judged, compilation is what takes time.
@@ -86,7 +87,8 @@ def test_demo_says_what_is_wrong_without_a_traceback(
 
 
 @pytest.mark.parametrize(
-    "name", ["projection", "quadrature", "field", "operators", "peers"]
+    "name",
+    ["projection", "quadrature", "field", "operators", "peers", "run_overhead"],
 )
 def test_benchmark_writes_its_rows(name, tmp_path):
     file = tmp_path / "rows.json"
@@ -143,3 +145,17 @@ def test_study_goes_on_where_it_was_and_prints_from_saved_rows(tmp_path):
     assert "| advection | 2 | PostHoc | 1.2e-01 |" in table.stdout
     assert "| advection | 2 | Plain |" in table.stdout
     assert "SDIFP" not in table.stdout
+
+
+def test_a_run_that_is_killed_ends_as_one_that_is_not(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    done = run(
+        "validation/kill.py",
+        *("--tiny", "--kills", "3", "--out", file, "--folder", tmp_path / "runs"),
+        **QUICK,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = json.loads(file.read_text().strip())
+    assert row["identical"]
+    assert row["killed"] >= 2
+    assert row["numbers"] > 10

@@ -159,6 +159,10 @@ def test_folders_that_are_no_place_for_a_run(tmp_path, finished):
         sdifp.Run.create(finished.folder, small())
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("do not touch")
+    # Left by a run that was killed before it began.
+    (tmp_path / "left").mkdir()
+    (tmp_path / "left" / ".config.toml.partial").write_text("prob")
+    sdifp.Run.create(tmp_path / "left", small())
     for name in ("full", "full/thesis.tex"):
         with pytest.raises(ValueError, match="exists and is not an empty folder"):
             sdifp.Run.create(tmp_path / name, small())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._folder import Saved
-from ._figures import units
+from ._figures import errors_over_time, worst_error
 from ._style import CYCLE, ZERO, new_figure, plain
 
 
@@ -23,13 +23,9 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
                 "problem": run.result["problem"],
                 "method": run.result["method"],
                 "finished": run.result["finished"],
-                **{
-                    name: metrics[name]
-                    for name in (
-                        *("step", "seconds", "loss", "l2_error"),
-                        *("mass_error", "energy_error"),
-                    )
-                },
+                **{k: metrics[k] for k in ("step", "seconds", "loss", "l2_error")},
+                "mass_error": worst_error(run, "mass"),
+                "energy_error": worst_error(run, "energy"),
                 "on_rule": max(
                     (r["on_rule"] for r in certified if r["on_rule"] is not None),
                     default=None,
@@ -51,19 +47,16 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
         key = "loss" if run.result["metrics"]["l2_error"] is None else "l2_error"
         values = np.maximum(np.abs([m[key] for m in run.metrics]), ZERO)
         errors.semilogy(seconds, values, ".-", color=colour, label=name)
-        integrals = run.result["integrals"]
         for axes, which in ((mass, "mass"), (energy, "energy")):
-            curves = integrals[which]
-            if curves["target"] is None:
-                continue
-            off = np.abs(np.subtract(curves["field"], curves["target"]))
-            off = off / units(curves, integrals["energy"], which)
-            axes.semilogy(
-                integrals["times"], np.maximum(off, ZERO), color=colour, label=name
-            )
-    plain(errors, "relative L2 error, or loss without reference", "seconds in steps")
-    plain(mass, "relative error of the mass, independent rule", "t")
-    plain(energy, "relative error of the energy, independent rule", "t")
+            found = errors_over_time(run, which)
+            if found is not None:
+                values = np.maximum(found[1], ZERO)
+                axes.semilogy(found[0], values, color=colour, label=name)
+    known = all(run.result["metrics"]["l2_error"] is not None for run in runs)
+    what = "relative L2 error" if known else "relative L2 error, or loss without one"
+    plain(errors, what, "seconds in steps")
+    plain(mass, "relative error of the mass", "t, on an independent rule")
+    plain(energy, "relative error of the energy", "t, on an independent rule")
     errors.legend(fontsize=8)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file)

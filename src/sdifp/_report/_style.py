@@ -9,7 +9,7 @@ CYCLE = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#000000")
 FIELD, DIFFERENCE = "viridis", "PuOr"
 # What is zero is drawn here on logarithmic axes.
 ZERO = 1e-17
-DPI = 130
+DPI = 150
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -120,7 +120,10 @@ def _problem(config: Config, folder: Path | None) -> Problem:
         return _called(
             "problem", config.expression("problem"), lambda n: getattr(problems, n)
         )
-    return load_problem(file if folder is None else folder / "problem.py", file.parent)
+    copy = None if folder is None else folder / "problem.py"
+    if copy is not None and copy.is_file():
+        return load_problem(copy, file.parent)
+    return load_problem(file)
 
 
 class ProblemFileError(ValueError):

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import platform
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,20 +85,22 @@ class Run:
                 f"{folder} holds a run already: `sdifp resume {folder}` goes on with "
                 f"it, --out names another folder"
             )
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and not _is_free(folder):
             raise ValueError(f"{folder} exists and is not an empty folder")
         if config.precision == "auto":
             config = dataclasses.replace(config, precision=precision_now())
         _check_precision(config)
         run = Run(folder, build(config))
         try:
-            (folder / "checkpoints").mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"{folder} cannot be made: {error.strerror}") from None
         with _written(folder):
-            if config.problem_file is not None:
-                shutil.copyfile(config.problem_file, folder / "problem.py")
+            # From here on it is a run that can be taken up.
             write_whole(folder / "config.toml", run.config.to_toml().encode())
+            if config.problem_file is not None:
+                source = config.problem_file.read_bytes()
+                write_whole(folder / "problem.py", source)
         return run
 
     @staticmethod
@@ -177,6 +178,7 @@ class Run:
         if self._saved_step == training.step:
             return
         folder = self.folder / "checkpoints"
+        folder.mkdir(exist_ok=True)
         info = {"config": dataclasses.asdict(self.config), "versions": versions()}
         write_checkpoint(folder, training.step, training.snapshot(), info)
         self._saved_step = training.step
@@ -252,6 +254,12 @@ class Run:
                     f"{self.folder} is in use: another process trains it"
                 ) from None
             yield
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether a folder is empty, or was left by a run that died before it began."""
+    left = {".config.toml.partial"}
+    return folder.is_dir() and {f.name for f in folder.iterdir()} <= left
 
 
 def versions() -> dict[str, str]:

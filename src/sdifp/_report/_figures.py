@@ -60,7 +60,8 @@ def _off(saved: Saved, name: str, which: str) -> np.ndarray:
     curves, energy = integrals[name], integrals["energy"]
     unit = np.abs(np.asarray(curves["target"], float))
     if name == "mass":
-        unit = np.maximum(unit, np.sqrt(np.abs(energy["target"] or energy["field"])))
+        size = np.abs(energy["target"] or energy["field"])
+        unit = np.maximum(unit, np.sqrt(saved.result["volume"] * size))
     off = np.abs(np.subtract(curves[which], curves["target"]))
     return off / np.where(unit > 0.0, unit, 1.0)
 

@@ -210,6 +210,7 @@ class Run:
         result = {
             "problem": problem.name,
             "dimension": problem.box.dimension,
+            "volume": 1.0 if problem.normalised else problem.box.volume,
             "normalised": problem.normalised,
             "method": type(training.method).__name__,
             "finished": training.finished,

@@ -7,6 +7,7 @@ noise:     advection from initial data with 0, 5 and 20 % of noise; the integral
            those of the clean data.
 growth:    reaction-diffusion with a rate of 0.5, 2 and 4: targets that move by a
            factor of 1.6, 7 and 55 in mass.
+steps:     reaction-diffusion with 250, 1000 and 4000 steps of plain training.
 
 python validation/where_it_pays.py
 """
@@ -36,6 +37,7 @@ REGIMES = {
     "points": (64, 16, 4),
     "noise": (0.0, 0.05, 0.2),
     "growth": (0.5, 2.0, 4.0),
+    "steps": (250, 1000, 4000),
 }
 # Waves that the noise is made of.
 _WAVES = 12
@@ -75,7 +77,9 @@ def main() -> None:
             return advection(), recipe.but(points=sdifp.RandomPoints(8, int(value)))
         if regime == "noise":
             return noisy(advection(), value), recipe
-        return growth(rate=value), recipe
+        if regime == "growth":
+            return growth(rate=value), recipe
+        return growth(), recipe.but(steps=3 if args.tiny else int(value))
 
     @functools.cache
     def costs(regime: str, value: float) -> dict[str, float]:

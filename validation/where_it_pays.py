@@ -69,7 +69,9 @@ def main() -> None:
         recipe = sdifp.Recipe(
             sdifp.Architecture(8, 1) if args.tiny else sdifp.Architecture(64, 3),
             steps=3 if args.tiny else args.steps,
-            gradient=sdifp.Subsampled(32),
+            nodes=32,
+            final_nodes=128,
+            gradient=sdifp.Subsampled(8),
         )
         if regime == "duration":
             return advection(duration=value), recipe

@@ -92,12 +92,8 @@ class Audit(eqx.Module):
 
     def draw(self, file: str | FilePath) -> FilePath:
         """Draw bias with its interval, noise, time and memory, and save the picture."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise ImportError(
-                "pictures need matplotlib: pip install sdifp[plot]"
-            ) from None
+        from matplotlib.figure import Figure
+
         names = [r.name for r in self.rows]
         y = np.arange(len(names))[::-1]
         figure = Figure((11.0, 1.4 + 0.42 * len(names)), layout="constrained")

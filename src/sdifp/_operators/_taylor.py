@@ -6,7 +6,6 @@ and what elementwise functions make of them) are kept as these entries. A primit
 without a rule is differentiated by nested `jax.jvp`. Knows jets, not operators.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,14 +17,18 @@ from jaxtyping import Array
 from ._jet import (
     Collapse,
     Jet,
-    add,
     broadcast,
     compose,
     constant,
     densify,
     multiply,
     nested,
-    only_top,
+)
+from ._products import (
+    matrix_product,
+    sparse_concatenate,
+    sparse_product,
+    sparse_sum,
 )
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
@@ -264,7 +267,7 @@ class Interpreter:
 
     def _linear(self, eqn: Any, places: list[int], jets: list[Jet]) -> list[Jet]:
         """An equation that is affine in the arguments that vary."""
-        product = _matrix_product(eqn, places, self.token)
+        product = matrix_product(eqn, places, self.token)
         if product is not None:
             (at,) = places
             jet, weight = jets[at], jets[1 - at].primal
@@ -323,11 +326,11 @@ class Interpreter:
         None if this equation has none."""
         name = eqn.primitive.name
         if name == "reduce_sum" and eqn.params["axes"] == (0,):
-            return _sparse_sum(jets[0])
+            return sparse_sum(jets[0])
         if name == "concatenate":
-            return _sparse_concatenate(jets, places)
+            return sparse_concatenate(jets, places)
         if name == "dot_general" and len(places) == 1:
-            return _sparse_product(eqn, jets, places[0], self.token)
+            return sparse_product(eqn, jets, places[0], self.token)
         return None
 
 
@@ -390,142 +393,3 @@ def _function(
         return tuple(_bind(eqn, values))
 
     return function, tuple(jets[k].primal for k in places)
-
-
-def _contracted(eqn: Any, at: int) -> int | None:
-    """The axis of the constant that a vector at the place `at` is contracted with, if
-    the equation is such a product without batch axes."""
-    if eqn.primitive.name != "dot_general":
-        return None
-    contract, batch = eqn.params["dimension_numbers"]
-    vector = eqn.invars[at].aval
-    if vector.ndim != 1 or batch[0] or len(contract[0]) != 1:
-        return None
-    return int(contract[1 - at][0])
-
-
-def _matrix_product(
-    eqn: Any, places: list[int], token: Array | None
-) -> Callable[[Array, Array], Array] | None:
-    """Rows times a constant matrix, if the equation is a vector times a matrix.
-
-    Under `vmap` XLA sees products of three axes, whose gradient it transposes first:
-    1.4 times slower than one product of all rows, measured. A token that differs among
-    the points lets the rule below see the points even where the rows do not have them.
-    """
-    if len(places) != 1:
-        return None
-    axis = _contracted(eqn, places[0])
-    if axis is None or eqn.invars[1 - places[0]].aval.ndim != 2:
-        return None
-    precision = eqn.params["precision"]
-    if places[0] == 1 and isinstance(precision, tuple):
-        precision = precision[::-1]
-
-    def product(rows: Array, weight: Array) -> Array:
-        return jax.lax.dot_general(
-            rows,
-            weight,
-            (((1,), (axis,)), ((), ())),
-            precision=precision,
-            preferred_element_type=eqn.params["preferred_element_type"],
-        )
-
-    if token is None:
-        return product
-
-    @jax.custom_batching.custom_vmap
-    def batched(rows: Array, weight: Array, token: Array) -> Array:
-        return product(rows, weight)
-
-    @batched.def_vmap
-    def rule(size: int, axes: Any, rows: Array, weight: Array, token: Array) -> Any:
-        del size, token
-        if axes[1]:
-            return jax.vmap(product, (0 if axes[0] else None, 0))(rows, weight), True
-        if not axes[0]:
-            return product(rows, weight), False
-        points, directions, width = rows.shape
-        out = product(rows.reshape(points * directions, width), weight)
-        return out.reshape(points, directions, out.shape[-1]), True
-
-    return lambda rows, weight: batched(rows, weight, token)
-
-
-def _sparse_sum(jet: Jet) -> Jet:
-    sums = tuple(None if r is None else jnp.sum(r, 1) for r in jet.lower)
-    top = None if jet.top is None else jnp.sum(jet.top)
-    loose = None if jet.loose is None else jnp.sum(jet.loose)
-    return Jet(jnp.sum(jet.primal), sums, add(top, loose))
-
-
-def _sparse_concatenate(jets: list[Jet], places: list[int]) -> Jet | None:
-    # What only has a top, such as a time, joins without becoming a direction.
-    places = [k for k in places if not only_top(jets[k])]
-    parts = [jets[k] for k in places]
-    if any(j.index is None for j in parts):
-        return None
-    primal = jnp.concatenate([j.primal for j in jets])
-    starts = [sum(j.primal.shape[0] for j in jets[:k]) for k in places]
-    indices = [
-        j.index + start
-        for j, start in zip(parts, starts, strict=True)
-        if j.index is not None
-    ]
-
-    def entries(rows: list[Array | None]) -> Array | None:
-        if all(r is None for r in rows):
-            return None
-        full = [
-            jnp.zeros(i.shape, primal.dtype) if r is None else r
-            for r, i in zip(rows, indices, strict=True)
-        ]
-        return jnp.concatenate(full, 1)
-
-    top = None
-    if any(j.top is not None for j in jets):
-        top = jnp.concatenate(
-            [jnp.zeros_like(j.primal) if j.top is None else j.top for j in jets]
-        )
-    return Jet(
-        primal,
-        tuple(
-            entries(list(rows)) for rows in zip(*(j.lower for j in parts), strict=True)
-        ),
-        top,
-        jnp.concatenate(indices, 1),
-        entries([j.loose for j in parts]),
-    )
-
-
-def _sparse_product(
-    eqn: Any, jets: list[Jet], at: int, token: Array | None
-) -> Jet | None:
-    axis = _contracted(eqn, at)
-    if axis is None or jets[at].index is None:
-        return None
-    jet, weight = jets[at], jets[1 - at].primal
-    product = _matrix_product(eqn, [at], token)
-    if product is None:
-        whole = lambda v: _function(eqn, [at], jets)[0](v)[0]
-    else:
-        whole = lambda v: product(v[None], weight)[0]
-    # Only the rows of the matrix that the entries meet, first by place in the row.
-    index = jnp.asarray(jet.index)
-    shape = index.shape
-    gathered = jnp.moveaxis(jnp.take(weight, index.T.ravel(), axis=axis), axis, 0)
-    blocks = gathered.reshape(*shape[::-1], *gathered.shape[1:])
-
-    def rows(entries: Array | None) -> Array | None:
-        if entries is None:
-            return None
-        # Written out: a contraction over two or three entries is slow as a product.
-        ones = [1] * (gathered.ndim - 1)
-        terms = [entries[:, e].reshape(-1, *ones) * blocks[e] for e in range(shape[1])]
-        return functools.reduce(jnp.add, terms)
-
-    top = None if jet.top is None else whole(jet.top)
-    loose = jet.loose
-    if loose is not None:
-        loose = jnp.tensordot(loose.T.ravel(), gathered, 1)
-    return Jet(whole(jet.primal), tuple(map(rows, jet.lower)), add(top, loose))

@@ -1,8 +1,8 @@
-"""Rules of the primitives that mix the entries of a vector: products with a matrix, and
-sums and concatenations of coefficients with few entries."""
+"""Equations as functions, and the rules of those that mix the entries of a vector:
+products with a matrix, sums and concatenations of coefficients with few entries."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,6 +10,26 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ._jet import Jet, add, only_top
+
+
+def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
+    """What an equation gives for some arguments."""
+    out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def as_function(
+    eqn: Any, places: list[int], jets: list[Jet]
+) -> tuple[Callable[..., tuple[Any, ...]], tuple[Array, ...]]:
+    """The equation as a function of the arguments that vary, and their values."""
+
+    def function(*parts: Array) -> tuple[Any, ...]:
+        values = [j.primal for j in jets]
+        for k, part in zip(places, parts, strict=True):
+            values[k] = part
+        return tuple(bind(eqn, values))
+
+    return function, tuple(jets[k].primal for k in places)
 
 
 def _contracted(eqn: Any, at: int) -> int | None:
@@ -127,7 +147,7 @@ def sparse_product(
     jet, weight = jets[at], jets[1 - at].primal
     product = matrix_product(eqn, [at], token)
     if product is None:
-        whole = lambda v: _function(eqn, [at], jets)[0](v)[0]
+        whole = lambda v: as_function(eqn, [at], jets)[0](v)[0]
     else:
         whole = lambda v: product(v[None], weight)[0]
     # Only the rows of the matrix that the entries meet, first by place in the row.

@@ -25,6 +25,8 @@ from ._jet import (
     nested,
 )
 from ._products import (
+    as_function,
+    bind,
     matrix_product,
     sparse_concatenate,
     sparse_product,
@@ -95,14 +97,9 @@ def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> 
             else:
                 out = _inlined(inner, (), values)
         else:
-            out = _bind(eqn, values)
+            out = bind(eqn, values)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(a) for a in jaxpr.outvars]
-
-
-def _bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
-    out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
-    return list(out) if eqn.primitive.multiple_results else [out]
 
 
 class Composed:
@@ -133,7 +130,7 @@ class Composed:
             if not isinstance(node, Composed):
                 return take(node)
             if node not in known:
-                known[node] = _bind(node.eqn, [value(a) for a in node.arguments])[0]
+                known[node] = bind(node.eqn, [value(a) for a in node.arguments])[0]
             return known[node]
 
         return value(self)
@@ -209,7 +206,7 @@ class Interpreter:
         places = self.varying(eqn)
         constant = eqn.primitive.name in _CONSTANT
         if not places or constant or not any(map(_is_floating, eqn.outvars)):
-            out = _bind(eqn, [self.primal(a) for a in eqn.invars])
+            out = bind(eqn, [self.primal(a) for a in eqn.invars])
         else:
             composed = self._compose(eqn, places)
             out = self._rule(eqn, places) if composed is None else [composed]
@@ -259,7 +256,7 @@ class Interpreter:
 
     def _product(self, eqn: Any, a: Jet, b: Jet) -> Jet:
         if eqn.primitive.name != "mul":
-            bind = lambda x, y: _bind(eqn, [x, y])[0]
+            bind = lambda x, y: bind(eqn, [x, y])[0]
             return multiply(a, b, self.collapse, bind)
         shape = eqn.outvars[0].aval.shape
         a, b = broadcast(a, shape), broadcast(b, shape)
@@ -275,7 +272,7 @@ class Interpreter:
             one = lambda r: None if r is None else product(r[None], weight)[0]
             primal = product(jet.primal[None], weight)[0]
             return [Jet(primal, tuple(map(rows, jet.lower)), one(jet.top))]
-        function, primals = _function(eqn, places, jets)
+        function, primals = as_function(eqn, places, jets)
 
         def slope(*tangents: Array) -> tuple[Array, ...]:
             return jax.jvp(function, primals, tangents)[1]
@@ -301,7 +298,7 @@ class Interpreter:
 
     def _fallback(self, eqn: Any, places: list[int], jets: list[Jet]) -> list[Any]:
         floating = list(map(_is_floating, eqn.outvars))
-        everything, primals = _function(eqn, places, jets)
+        everything, primals = as_function(eqn, places, jets)
 
         def function(*parts: Array) -> tuple[Array, ...]:
             out = everything(*parts)
@@ -379,17 +376,3 @@ def _is_elementwise(eqn: Any) -> bool:
     if any(a.aval.shape not in (shape, ()) for a in eqn.invars):
         return False
     return check(eqn.params["call_jaxpr"].jaxpr)
-
-
-def _function(
-    eqn: Any, places: list[int], jets: list[Jet]
-) -> tuple[Callable[..., tuple[Any, ...]], tuple[Array, ...]]:
-    """The equation as a function of the arguments that vary, and their values."""
-
-    def function(*parts: Array) -> tuple[Any, ...]:
-        values = [j.primal for j in jets]
-        for k, part in zip(places, parts, strict=True):
-            values[k] = part
-        return tuple(_bind(eqn, values))
-
-    return function, tuple(jets[k].primal for k in places)

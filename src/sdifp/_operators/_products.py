@@ -12,7 +12,7 @@ from jaxtyping import Array
 from ._jet import Jet, add, only_top
 
 
-def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
+def evaluate(eqn: Any, values: Sequence[Any]) -> list[Any]:
     """What an equation gives for some arguments."""
     out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
     return list(out) if eqn.primitive.multiple_results else [out]
@@ -27,7 +27,7 @@ def as_function(
         values = [j.primal for j in jets]
         for k, part in zip(places, parts, strict=True):
             values[k] = part
-        return tuple(bind(eqn, values))
+        return tuple(evaluate(eqn, values))
 
     return function, tuple(jets[k].primal for k in places)
 

@@ -26,7 +26,7 @@ from ._jet import (
 )
 from ._products import (
     as_function,
-    bind,
+    evaluate,
     matrix_product,
     sparse_concatenate,
     sparse_product,
@@ -97,7 +97,7 @@ def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> 
             else:
                 out = _inlined(inner, (), values)
         else:
-            out = bind(eqn, values)
+            out = evaluate(eqn, values)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(a) for a in jaxpr.outvars]
 
@@ -206,7 +206,7 @@ class Interpreter:
         places = self.varying(eqn)
         constant = eqn.primitive.name in _CONSTANT
         if not places or constant or not any(map(_is_floating, eqn.outvars)):
-            out = bind(eqn, [self.primal(a) for a in eqn.invars])
+            out = evaluate(eqn, [self.primal(a) for a in eqn.invars])
         else:
             composed = self._compose(eqn, places)
             out = self._rule(eqn, places) if composed is None else [composed]
@@ -256,8 +256,8 @@ class Interpreter:
 
     def _product(self, eqn: Any, a: Jet, b: Jet) -> Jet:
         if eqn.primitive.name != "mul":
-            bind = lambda x, y: bind(eqn, [x, y])[0]
-            return multiply(a, b, self.collapse, bind)
+            both = lambda x, y: evaluate(eqn, [x, y])[0]
+            return multiply(a, b, self.collapse, both)
         shape = eqn.outvars[0].aval.shape
         a, b = broadcast(a, shape), broadcast(b, shape)
         return multiply(a, b, self.collapse, jnp.multiply)

@@ -130,7 +130,7 @@ class Composed:
             if not isinstance(node, Composed):
                 return take(node)
             if node not in known:
-                known[node] = bind(node.eqn, [value(a) for a in node.arguments])[0]
+                known[node] = evaluate(node.eqn, [value(a) for a in node.arguments])[0]
             return known[node]
 
         return value(self)

@@ -1,5 +1,7 @@
 """A run that takes no time: for the tests of folders, commands and reports."""
 
+import functools
+
 import pytest
 from quick import once
 
@@ -38,6 +40,9 @@ def quick_programs():
             (_predict, "_values"),
         ):
             patch.setattr(module, name, once(getattr(module, name).__wrapped__))
+        # The same object each time, so that one program serves all runs.
+        once_made = functools.cache(sdifp.problems.advection)
+        patch.setattr(sdifp.problems, "advection", once_made)
         patch.setattr(_window, "_SERIES", 96)
         patch.setattr(_evaluation, "_TIMES", 5)
         yield

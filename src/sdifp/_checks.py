@@ -1,6 +1,7 @@
 """Checks of arrays that users hand in. Depends on nothing else in the package."""
 
 import operator
+from typing import SupportsFloat
 
 import jax
 import jax.numpy as jnp
@@ -80,5 +81,6 @@ def check_count(name: str, count: object, least: int = 1) -> int:
 
 def check_positive(name: str, value: float) -> None:
     """Raise unless a number is positive and finite."""
-    if not 0.0 < value < float("inf"):
+    number: object = value
+    if not isinstance(number, SupportsFloat) or not 0.0 < value < float("inf"):
         raise ValueError(f"{name} must be positive and finite, got {value!r}")

@@ -1,6 +1,8 @@
-"""What is in the folder of a run. Reads only, and without JAX."""
+"""What is in the folder of a run, and how it is written. Needs no JAX."""
 
 import json
+import math
+import os
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +35,7 @@ class Saved(NamedTuple):
             )
         certificate = None
         if (folder / "certificate.json").is_file():
-            certificate = _json(folder / "certificate.json")
+            certificate = _json(folder / "certificate.json", _OF_CERTIFICATE)
         try:
             with np.load(folder / "solution.npz", allow_pickle=False) as archive:
                 solution = {name: archive[name] for name in archive.files}
@@ -46,7 +48,7 @@ class Saved(NamedTuple):
             folder,
             config,
             read_metrics(folder),
-            _json(folder / "result.json"),
+            _json(folder / "result.json", _OF_RESULT),
             certificate,
             solution,
         )
@@ -61,21 +63,60 @@ def read_config(folder: Path) -> Config:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run so far; a last line that was cut off is left out."""
+    """The metrics of a run so far; lines that were cut off or damaged are left out."""
     file, out = folder / "metrics.jsonl", []
     for line in file.read_text().splitlines() if file.exists() else []:
         try:
-            out.append(json.loads(line))
+            found = json.loads(line)
         except json.JSONDecodeError:
-            break
+            continue
+        if isinstance(found, dict) and isinstance(found.get("step"), int):
+            out.append(found)
     return out
 
 
-def _json(file: Path) -> Any:
+def finite(value: Any) -> Any:
+    """The same without NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Write a file so that it is there as a whole or not at all."""
+    partial = file.with_name(f".{file.name}.partial")
     try:
-        return json.loads(file.read_text())
+        with partial.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    # The new name itself must reach the disk, too.
+    descriptor = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# What must be in these files to be theirs.
+_OF_RESULT = {"problem", "metrics", "integrals", "has_reference", "until", "volume"}
+_OF_CERTIFICATE = {"rows", "verdict", "holds"}
+
+
+def _json(file: Path, names: set[str]) -> Any:
+    try:
+        found = json.loads(file.read_text())
+        if not isinstance(found, dict) or not names <= found.keys():
+            raise ValueError("it is not what a run writes")
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{file} cannot be read ({error}); `sdifp evaluate {file.parent}` writes "
             f"it again"
         ) from None
+    return found

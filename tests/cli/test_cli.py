@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import click
+import jax
 import numpy as np
 import pytest
 from quick_run import SMALL, finished, quick_programs
@@ -36,8 +37,12 @@ def call(capsys):
     """Call the program; returns exit code, output and what it said beside."""
 
     def inner(*arguments):
-        with pytest.raises(SystemExit) as stopped:
-            main([str(a) for a in arguments])
+        try:
+            with pytest.raises(SystemExit) as stopped:
+                main([str(a) for a in arguments])
+        finally:
+            # The program sets the precision.
+            jax.config.update("jax_enable_x64", True)
         found = capsys.readouterr()
         return stopped.value.code, found.out, found.err
 
@@ -86,7 +91,7 @@ def test_every_option_has_help_and_a_default(call):
                 assert parameter.help, parameter.name
     code, out, _ = call("train", "--help")
     assert code == 0
-    assert out.count("[default: ") >= 20
+    assert out.count("[default:") >= 20
 
 
 def test_version(call):
@@ -109,6 +114,10 @@ def test_version(call):
         (["train", "none.py"], "problem: there is no file none.py"),
         (["train", "kdv", "--out", "/dev/null/x"], "cannot be made: Not a directory"),
         (["train", "heat_dirichlet", "-d", "9"], "dimension must be at most 3, got 9"),
+        (["train", "kdv", "--seed", "4294967296"], "seed must be at most 4294967295"),
+        (["train", "kdv", "--method", "SDIFP(rule='x')"], "rule must be a Quadrature"),
+        (["train", "kdv", "--optimiser", "Adam('x')"], "rate must be positive and"),
+        (["train", "kdv", "--optimiser", "Adam(1e999)"], "rate must be positive and"),
         (["list", "problms"], "unknown kind 'problms'; did you mean problems?"),
         (["resume", "nowhere"], "nowhere is not a run: it does not exist"),
         (["info", "nowhere"], "nowhere is not a run"),
@@ -140,6 +149,67 @@ def test_an_error_in_a_problem_file_shows_the_line(call, tmp_path):
     assert "mine.py, line 3: TypeError: " in err
     assert err.strip().endswith("problem = sdifp.Problem(boks=1)")
     assert not (tmp_path / "a").exists()
+
+
+LATE = """
+import sdifp
+problem = sdifp.Problem(
+    box=sdifp.Box([0.0], [1.0], periodic=True),
+    duration=0.5,
+    residual=sdifp.Residual(sdifp.time_derivative(), lambda u, grad, x, t: RESIDUAL),
+    initial=lambda x: 1.0 + 0.0 * x[0],
+    mass=lambda t: MASS,
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("residual", "mass", "words"),
+    [
+        ("nowhere * u", "1.0", "line 6: NameError: name 'nowhere' is not defined"),
+        ("u", "1.0 * nothing", "line 8: NameError: name 'nothing' is not defined"),
+        ("u if u > 0 else u", "1.0", "line 6: TracerBoolConversionError"),
+    ],
+)
+def test_an_error_that_shows_late_shows_the_line_too(
+    call, tmp_path, monkeypatch, residual, mass, words
+):
+    text = LATE.replace("RESIDUAL", residual).replace("MASS", mass)
+    (tmp_path / "mine.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("train", "mine.py", *FLAGS, "--out", tmp_path / "a")
+    assert (code, out) == (2, "")
+    assert f"mine.py, {words}" in err.splitlines()[-1]
+    assert text.splitlines()[int(words[5]) - 1].strip() in err
+
+
+def test_json_has_no_nan(call, finished, tmp_path):
+    folder = tmp_path / "a"
+    sdifp.Run.create(folder, sdifp.Config(**SMALL)).save()
+    code, out, err = call("evaluate", folder, "--json")
+    assert code == 0, err
+    result = json.loads(out, parse_constant=lambda name: pytest.fail(name))
+    assert result["metrics"]["loss"] is None
+    code, out, _ = call("info", folder)
+    assert "Not finished, step 0 of 12, measured until t = 1; " in out
+    # What is damaged is named.
+    (folder / "result.json").write_text("{}")
+    code, _, err = call("info", folder)
+    assert code == 2
+    assert "result.json cannot be read" in err
+
+
+def test_odd_names_are_names(call, finished, tmp_path):
+    names = ["kdv[fast]", "b$^$", "_c"]
+    folders = [tmp_path / name for name in names]
+    for folder in folders:
+        shutil.copytree(finished.folder, folder)
+    code, out, err = call("compare", *folders, "--out", tmp_path / "c.png")
+    assert code == 0, err
+    assert "kdv[fast]" in out
+    code, _, _ = call("report", folders[1])
+    text = (folders[1] / "report.html").read_text()
+    assert "b$^$/config.toml&#39; --out" in text
 
 
 def test_list_as_json(call):
@@ -258,6 +328,13 @@ def test_predict(call, finished, tmp_path):
     code, _, err = call("predict", finished.folder, files["array"], "--time", "77")
     assert code == 0
     assert "note: 3 of 3 points lie outside" in err
+    code, _, err = call("predict", finished.folder, files["array"], "--time", "nan")
+    assert code == 2
+    assert "--time must be finite, got nan" in err
+    # As spreadsheets write it.
+    files["named"].write_bytes(b"\xef\xbb\xbf0.1,0.2\r\n0.3,0.2\r\n")
+    code, out, _ = call("predict", finished.folder, files["named"])
+    assert out.startswith("Wrote 2 values")
 
 
 @pytest.mark.parametrize(
@@ -269,6 +346,8 @@ def test_predict(call, finished, tmp_path):
         ("x,t\n0.1,0.2\n0.1\n", "line 3 must have 2 columns, got 1"),
         ("x,t\n0.1,0.2\n0.1,abc\n", "line 3 must hold numbers, got '0.1,abc'"),
         ("x,t\n", "must hold a table of numbers"),
+        ("0.1,o.2\n0.3,0.4\n", "line 1 must hold numbers, got '0.1,o.2'"),
+        ("x,t,more\n0.1,0.2\n", "there are 3 names of columns, and 2 columns"),
         (None, "cannot be read: No such file"),
     ],
 )

@@ -223,7 +223,25 @@ def test_a_run_that_is_not_measured_has_no_report(tmp_path):
     with pytest.raises(ValueError, match="has no result yet: `sdifp resume"):
         write_report(run.folder)
     run.evaluate()
-    assert "Not finished, step 0 of 12; " in write_report(run.folder).read_text()
+    assert (
+        "Not finished, step 0 of 12, measured until t = 1; "
+        in write_report(run.folder).read_text()
+    )
     (run.folder / "solution.npz").write_bytes(b"")
     with pytest.raises(ValueError, match=r"solution\.npz cannot be read .* evaluate"):
         write_report(run.folder)
+
+
+def test_numbers_that_are_none_are_said_to_be_none(tmp_path, finished):
+    folder = tmp_path / "copy"
+    shutil.copytree(finished.folder, folder)
+    result = json.loads((folder / "result.json").read_text())
+    result["metrics"]["l2_error"] = result["metrics"]["scale"][0] = None
+    result["integrals"]["mass"]["field"][1] = None
+    (folder / "result.json").write_text(json.dumps(result))
+    certificate = json.loads((folder / "certificate.json").read_text())
+    certificate["rows"][4] |= {"on_rule": None, "continuum": None}
+    (folder / "certificate.json").write_text(json.dumps(certificate))
+    text = " ".join(Page(write_report(folder).read_text()).text)
+    assert "the relative L2 error is not finite." in text
+    assert text.count("not finite") >= 4

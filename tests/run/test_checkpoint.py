@@ -6,13 +6,13 @@ import os
 import numpy as np
 import pytest
 
+from sdifp._folder import write_whole
 from sdifp._run._checkpoint import (
     checkpoint_files,
     latest_checkpoint,
     prune_checkpoints,
     read_checkpoint,
     write_checkpoint,
-    write_whole,
 )
 
 ARRAYS = {
@@ -57,8 +57,9 @@ def test_damaged_ones_are_passed_over(tmp_path, place, cut):
         data[at] ^= 1
     newest.write_bytes(data)
     said = []
-    arrays, _ = latest_checkpoint(tmp_path, said.append)
-    assert arrays["s"] == 20
+    found = latest_checkpoint(tmp_path, said.append)
+    assert found.arrays["s"] == 20
+    assert found.damaged == [newest]
     assert len(said) == 1
     assert newest.name in said[0]
     assert "is damaged" in said[0]

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 from pathlib import Path
 
 import jax
@@ -13,8 +14,8 @@ from quick_run import finished, quick_programs, small
 
 import sdifp
 from sdifp._folder import Saved
-from sdifp._run import _run, load_problem, predict
-from sdifp._run._checkpoint import checkpoint_files, read_checkpoint
+from sdifp._run import PROBLEM_COPY, _run, build, load_problem, predict
+from sdifp._run._checkpoint import checkpoint_files, read_checkpoint, step_of
 
 __all__ = ["finished", "quick_programs"]
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -90,6 +91,7 @@ def test_the_run_is_the_training_of_the_library(finished):
     assert config.steps == 12
     result = json.loads((finished.folder / "result.json").read_text())
     assert result["finished"]
+    assert result["until"] == 1.0
     assert result["metrics"]["l2_error"] == training.result().metrics.l2_error
 
 
@@ -263,26 +265,146 @@ def test_a_loss_that_is_lost_keeps_the_last_good_state(tmp_path, own_file):
     assert np.isfinite(result["metrics"]["mass_error"])
 
 
-def test_a_loss_that_grows_and_grows_is_stopped():
-    problem = sdifp.problems.advection()
-    recipe = sdifp.Recipe(
-        sdifp.Architecture(4, 1),
-        sdifp.Adam(50.0, sdifp.Constant()),
-        steps=400,
-        points=sdifp.RandomPoints(2, 4),
-        nodes=16,
+def test_a_loss_that_grows_and_grows_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(_run, "_PAUSE", 0.0)
+    config = small(
+        method="Plain",
+        **{"optimiser": "Adam(50.0, Constant())", "steps": 400, "every": 2},
+        checkpoint_seconds=0,
     )
-    run = sdifp.train(
-        problem,
-        sdifp.Plain(),
-        recipe=recipe,
-        every=1,
-        check=False,
-        key=jax.random.key(0),
+    run = sdifp.Run.create(tmp_path / "a", config)
+    words = r"has grown from .* by step (\d+); the state of step (\d+) is kept. Try a"
+    with pytest.raises(sdifp.TrainingDiverged, match=words) as caught:
+        run.train()
+    at, kept = map(int, re.search(words, str(caught.value)).groups())
+    assert at == kept + 2
+    assert caught.value.trained.metrics.step == kept == run.training.step
+    # Later checkpoints are gone, and there is no way on from here.
+    assert step_of(checkpoint_files(run.folder / "checkpoints")[-1]) == kept
+    again = sdifp.Run.open(run.folder)
+    with pytest.raises(sdifp.TrainingDiverged, match=f"by step {at};"):
+        again.train()
+
+
+def test_looking_at_a_run_changes_nothing_in_it(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small())
+    run.save()
+    # Another process is writing just now.
+    (run.folder / "checkpoints" / ".step-000000004-00.npz.partial").write_bytes(b"x")
+    before = sorted(run.folder.rglob("*"))
+    sdifp.Run.open(run.folder)
+    assert sorted(run.folder.rglob("*")) == before
+
+
+def test_the_first_of_two_runs_has_the_folder(tmp_path, monkeypatch):
+    folder, build = tmp_path / "a", _run.build
+
+    def slow(config, source=None):
+        if config.seed == 1:
+            sdifp.Run.create(folder, small(seed=2))
+        return build(config, source)
+
+    monkeypatch.setattr(_run, "build", slow)
+    with pytest.raises(ValueError, match="holds a run already"):
+        sdifp.Run.create(folder, small(seed=1))
+    assert "seed = 2" in (folder / "config.toml").read_text()
+
+
+def test_a_state_that_is_no_longer_the_last_one_is_not_trained(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small())
+    late = sdifp.Run.open(run.folder)
+    run.train()
+    with pytest.raises(sdifp.RunError, match="by another process in the meantime"):
+        late.train()
+
+
+def test_damaged_checkpoints_do_not_outlive_good_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(_run, "_PAUSE", 0.0)
+    config = small(checkpoint_seconds=0, keep=3)
+    run = sdifp.Run.create(tmp_path / "a", config)
+    run.train(stop=after(6))
+    files = checkpoint_files(run.folder / "checkpoints")
+    assert [step_of(f) for f in files] == [4, 5, 6]
+    for file in files[1:]:
+        file.write_bytes(b"")
+    text = (run.folder / "config.toml").read_text()
+    (run.folder / "config.toml").write_text(text.replace("keep = 3", "keep = 1"))
+    said = []
+    run = sdifp.Run.open(run.folder, said.append)
+    assert len(said) == 2
+    run.train(stop=after(1))
+    again = sdifp.Run.open(run.folder, said.append)
+    assert again.training.step == 5
+    assert len(said) == 2
+    assert again.train()
+
+
+def test_a_damaged_line_of_metrics_costs_that_line(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small(every=2))
+    run.train()
+    file = run.folder / "metrics.jsonl"
+    text = file.read_text().splitlines()
+    file.write_text("\n".join([text[0], "{broken", "[1]", *text[2:]]) + "\n")
+    sdifp.Run.open(run.folder).train()
+    assert file.read_text().splitlines() == [text[0], *text[2:]]
+
+
+def test_a_run_is_measured_as_far_as_it_is_trained(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small(windows=2, steps=4))
+    assert not run.train(stop=after(1))
+    result = run.evaluate()
+    assert result["until"] == 0.5
+    saved = Saved.read(run.folder)
+    assert saved.certificate["rows"][-1]["time"] == 0.5
+    assert saved.solution["times"][-1] == 0.5
+    assert result["integrals"]["times"][-1] == 0.5
+    assert run.outside(np.array([[0.1, 0.4], [0.1, 0.6]])) == 1
+
+
+def test_the_problem_is_that_of_the_beginning(tmp_path, own_file, monkeypatch):
+    np.save(tmp_path / "data.npy", np.array([2.5]))
+    own_file.write_text(
+        DIVERGES.replace("from helper import LIMIT", "from pathlib import Path")
+        + "import numpy, helper\nproblem_name = helper.LIMIT\n"
+        + "LIMIT = float(numpy.load(Path(__file__).parent / 'data.npy')[0])\n"
     )
-    words = r"the loss has grown from .* to .* by step \d+; Try a lower rate"
-    with pytest.raises(sdifp.TrainingDiverged, match=words):
-        run.result()
+    monkeypatch.chdir(tmp_path)
+    # By a relative name, from a folder that is left then.
+    run = sdifp.Run.create("a", small(problem="mine.py", method="Plain"))
+    run.save()
+    folder = run.folder.resolve()
+    assert Path(run.config.problem) == own_file.resolve()
+    own_file.write_text("raise SystemError('changed since')\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert sdifp.Run.open(folder).problem.duration == 0.5
+    copy = folder / PROBLEM_COPY
+    config = sdifp.load_config(folder / "config.toml")
+    again = sdifp.Run.create(tmp_path / "b", config, source=copy)
+    assert (again.folder / PROBLEM_COPY).read_text() == copy.read_text()
+    assert again.config == run.config
+
+
+def test_a_problem_file_does_not_set_the_precision(tmp_path):
+    file = tmp_path / "mine.py"
+    example = EXAMPLE.read_text()
+    file.write_text(
+        f"import jax\njax.config.update('jax_enable_x64', False)\n{example}"
+    )
+    load_problem(file)
+    assert jax.config.read("jax_enable_x64")
+
+
+def test_problem_files_may_use_all_of_python(tmp_path):
+    file = tmp_path / "mine.py"
+    text = EXAMPLE.read_text().replace('"""\n\nimport', '"""\nXX\nimport', 1)
+    text = text.replace("XX", "from __future__ import annotations\nimport dataclasses")
+    text += "\n@dataclasses.dataclass\nclass Data:\n    a: int = 1\n"
+    text = text.replace("Marquardt()", "Marquardt(np.float64(0.5))")
+    file.write_text(text.replace("import sdifp", "import numpy as np, sdifp"))
+    built = build(small(problem=str(file), steps=None, optimiser=None, nodes=None))
+    assert built.config.steps == 60
+    assert "(damping=0.5, " in built.config.optimiser
 
 
 def test_the_example_is_a_problem_file():

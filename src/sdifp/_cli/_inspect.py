@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from .._folder import Saved, read_config, read_metrics
-from ._options import json_option, print_json, run_argument, set_precision
+from ._options import json_option, open_run, print_json, run_argument
 
 
 @click.command("evaluate")
@@ -17,13 +17,9 @@ def evaluate_command(run: Path, as_json: bool) -> None:
 
     Writes certificate.json, result.json and solution.npz again.
     """
-    set_precision(read_config(run), run)
+    result = open_run(run).evaluate()
     from .._report import verdict
-    from .._run import Run
 
-    result = Run.open(
-        run, lambda text: click.echo(f"note: {text}", err=True)
-    ).evaluate()
     saved = Saved.read(run)
     if as_json:
         print_json({"run": str(run), **result, "rows": _rows(saved)})
@@ -79,6 +75,7 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     table.add_column("run")
@@ -87,7 +84,7 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(
-            row["run"] + ("" if row["finished"] else " (not finished)"),
+            Text(row["run"] + ("" if row["finished"] else " (not finished)")),
             str(row["step"]),
             f"{row['seconds']:.0f}",
             *(

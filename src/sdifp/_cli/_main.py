@@ -1,5 +1,6 @@
 """The program: its commands, and one sentence where something is wrong."""
 
+import errno
 import os
 import sys
 from typing import Any
@@ -95,16 +96,25 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+# Errors of the disk, not of what was asked for.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def _sentence(error: Exception) -> tuple[str, int]:
     """What to say, and the exit code: 2 where it is the user's input, 1 else."""
     # Only where JAX is loaded can these have been raised.
     runs: Any = sys.modules.get("sdifp._run")
     text = str(error).strip() or type(error).__name__
-    if isinstance(error, ValueError | TypeError | OSError | ImportError):
-        code = 2
-    elif runs is not None and isinstance(error, runs.RunError | ArithmeticError):
+    code = 2
+    place = None if runs is None else runs.where(error)
+    if place is not None and place not in text:
+        text = f"{text} ({place})" if isinstance(error, ValueError) else place
+    elif isinstance(error, OSError):
+        name = "" if error.filename is None else f"{error.filename}: "
+        text, code = f"{name}{error.strerror}", 1 if error.errno in _FULL else 2
+    elif runs is not None and isinstance(error, runs.RunError):
         code = 1
-    else:
+    elif not isinstance(error, ValueError | TypeError | ImportError):
         text = f"{type(error).__name__}: {text.splitlines()[0]}"
         text += "; set SDIFP_TRACEBACK=1 to see where"
         code = 1
@@ -112,5 +122,5 @@ def _sentence(error: Exception) -> tuple[str, int]:
 
 
 def _leave(text: str, code: int) -> None:
-    click.echo(f"sdifp: {text[:1].lower()}{text[1:]}", err=True)
+    click.echo(f"sdifp: {text}", err=True)
     sys.exit(code)

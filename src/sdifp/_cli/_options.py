@@ -11,6 +11,7 @@ import click
 
 from .._config import Config, load_config
 from .._config._config import kind_of
+from .._folder import finite
 
 F = typing.TypeVar("F", bound=Callable[..., Any])
 
@@ -76,6 +77,17 @@ def config_from(
     return config if dimension is None else config.with_dimension(dimension)
 
 
+def open_run(folder: Path) -> Any:
+    """The run in a folder, with JAX at its precision."""
+    from .._folder import read_config
+
+    config = read_config(folder)
+    from .._run import PROBLEM_COPY, Run
+
+    set_precision(config, folder / PROBLEM_COPY)
+    return Run.open(folder, lambda text: click.echo(f"note: {text}", err=True))
+
+
 def run_argument(command: F) -> F:
     """The folder of a run."""
     return click.argument("run", type=click.Path(path_type=Path))(command)
@@ -88,17 +100,22 @@ json_option = click.option(
 
 def print_json(value: Any) -> None:
     """What a program may read."""
-    click.echo(json.dumps(value, indent=1))
+    click.echo(json.dumps(finite(value), indent=1, allow_nan=False))
 
 
-def set_precision(config: Config, folder: Path | None = None) -> Config:
-    """Load JAX at the precision of a configuration; returns it with that precision."""
+def set_precision(config: Config, source: Path | None = None) -> Config:
+    """Load JAX at the precision of a configuration; returns it with that precision.
+
+    **Arguments:**
+
+    - `source`: a copy of the user's problem file to be used instead of it.
+    """
     import jax
 
     from .._run import precision_for
 
     # To look at the recipe, at either precision.
-    precision = precision_for(config, folder)
+    precision = precision_for(config, source)
     jax.config.update("jax_enable_x64", precision == "float64")
     return dataclasses.replace(config, precision=precision)
 

@@ -1,12 +1,13 @@
 """predict: points in a file to values in a file."""
 
+import math
 from pathlib import Path
 
 import click
 import numpy as np
 
 from .._folder import read_config
-from ._options import run_argument, set_precision
+from ._options import open_run, run_argument
 
 
 @click.command("predict")
@@ -29,13 +30,14 @@ def predict_command(
     each coordinate and one for the time, which --time replaces. The values are written
     beside them, as a column u more, or as an array of their own in an NPY file.
     """
-    config = read_config(run)
+    read_config(run)
     table, names = read_points(points)
+    if time is not None and not math.isfinite(time):
+        raise click.UsageError(f"--time must be finite, got {time}")
     out = out or points.with_name(f"{points.stem}-values{points.suffix}")
-    set_precision(config, run)
-    from .._run import Run, predict
+    found = open_run(run)
+    from .._run import predict
 
-    found = Run.open(run, lambda text: click.echo(f"note: {text}", err=True))
     d = found.problem.box.dimension
     wanted = d if time is not None else d + 1
     if table.shape[1] != wanted:
@@ -92,7 +94,8 @@ def read_points(file: Path) -> tuple[np.ndarray, list[str] | None]:
 def _read_csv(file: Path) -> tuple[np.ndarray, list[str] | None]:
     import csv
 
-    with file.open(newline="") as stream:
+    # A mark at the beginning, which spreadsheets write, is no part of the first cell.
+    with file.open(newline="", encoding="utf-8-sig") as stream:
         lines = [(k, line) for k, line in enumerate(csv.reader(stream), 1) if line]
     names: list[str] | None = None
     rows: list[list[float]] = []
@@ -100,7 +103,7 @@ def _read_csv(file: Path) -> tuple[np.ndarray, list[str] | None]:
         try:
             row = [float(cell) for cell in line]
         except ValueError:
-            if number == lines[0][0]:
+            if number == lines[0][0] and not any(map(_is_number, line)):
                 names = [cell.strip() for cell in line]
                 continue
             raise ValueError(
@@ -111,7 +114,19 @@ def _read_csv(file: Path) -> tuple[np.ndarray, list[str] | None]:
                 f"line {number} must have {len(rows[0])} columns, got {len(row)}"
             )
         rows.append(row)
+    if names is not None and rows and len(names) != len(rows[0]):
+        raise ValueError(
+            f"there are {len(names)} names of columns, and {len(rows[0])} columns"
+        )
     return np.array(rows), names
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def write_values(

@@ -23,7 +23,7 @@ class Bar:
     def __init__(self, console: Console, name: str):
         self.console, self.name = console, name
         self.progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[speed]}"),
@@ -52,6 +52,7 @@ class Bar:
                 f"{_pace(training.steps - step, speed)}",
                 soft_wrap=True,
                 highlight=False,
+                markup=False,
             )
 
     def __rich__(self) -> Group:
@@ -87,7 +88,7 @@ def shown(console: Console, name: str) -> Iterator[Bar]:
     """A bar that is taken away at the end."""
     bar = Bar(console, name)
     if not console.is_terminal:
-        console.print(f"{name}: compiling the step ...", highlight=False)
+        console.print(f"{name}: compiling the step ...", highlight=False, markup=False)
         yield bar
         return
     with Live(bar, console=console, refresh_per_second=4):

@@ -1,5 +1,6 @@
 """train and resume."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,11 +10,11 @@ from typing import Any
 import click
 
 from .._config import Config
-from .._folder import read_config
 from ._options import (
     config_from,
     config_options,
     json_option,
+    open_run,
     print_json,
     problem_options,
     run_argument,
@@ -73,10 +74,14 @@ def train_command(
             f"--out names another folder"
         )
     _check_tensorboard(tensorboard)
-    config = set_precision(config)
-    from .._run import Run
+    from .._run import PROBLEM_COPY, Run
 
-    make = lambda: Run.create(folder, config)
+    # The configuration of a run stands for the problem as it was then.
+    source = None if problem or file is None else file.parent / PROBLEM_COPY
+    if source is not None and not source.is_file():
+        source = None
+    config = set_precision(config, source)
+    make = lambda: Run.create(folder, config, source=source)
     return _go(make, folder, tensorboard, report, quiet, as_json)
 
 
@@ -90,13 +95,8 @@ def resume_command(
 
     It ends with the same numbers as if it had never been stopped.
     """
-    config = read_config(run)
     _check_tensorboard(tensorboard)
-    set_precision(config, run)
-    from .._run import Run
-
-    make = lambda: Run.open(run, lambda text: click.echo(f"note: {text}", err=True))
-    return _go(make, run, tensorboard, report, quiet, as_json)
+    return _go(lambda: open_run(run), run, tensorboard, report, quiet, as_json)
 
 
 def _default_folder(config: Config) -> Path:
@@ -141,23 +141,27 @@ def _go(
             watches.append(stack.enter_context(shown(console, name)))
 
             def watch(training: Any, metrics: Any) -> None:
-                for one in watches:
-                    one(training, metrics)
+                for one in list(watches):
+                    try:
+                        one(training, metrics)
+                    except OSError:
+                        # Whoever read it has had enough; the training goes on.
+                        watches.remove(one)
 
             try:
                 done = run.train(watch, signals)
             except TrainingDiverged as error:
                 stack.close()
                 click.echo(
-                    f"sdifp: {error}. The last good state is the newest checkpoint of "
-                    f"{folder}; `sdifp evaluate {folder}` measures it",
+                    f"sdifp: {error}. The newest checkpoint is the last good state; "
+                    f"`sdifp evaluate {shlex.quote(str(folder))}` measures it",
                     err=True,
                 )
                 return 1
     if not done:
         click.echo(
             f"stopped at step {run.training.step} of {run.training.steps}; "
-            f"go on with: sdifp resume {folder}",
+            f"go on with: sdifp resume {shlex.quote(str(folder))}",
             err=True,
         )
         return 128 + signals.number

@@ -31,6 +31,8 @@ _CHOICES = {
 }
 # Where it is said otherwise, the least that a number may be.
 _LEAST = {"seed": 0, "initial_weight": 0.0, "causal": 0.0, "checkpoint_seconds": 0.0}
+# More than that a key of JAX does not tell apart.
+_MOST_SEED = 2**32 - 1
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -42,8 +44,9 @@ def _option(default: Any, help: str, *, free: bool = False) -> Any:
 @dataclasses.dataclass(frozen=True)
 class Config:
     """The configuration of a run: the same on the command line, in `config.toml` and
-    here. Objects are written as in the library, `"Adam(1e-3, Cosine())"`; what is None
-    is as the recipe of the problem has it.
+    here. Its fields are the options that `sdifp train --help` tells. Objects are
+    written as in the library, `"Adam(1e-3, Cosine())"`; what is None is as the recipe
+    of the problem has it.
 
     Examples:
         >>> import sdifp
@@ -170,6 +173,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
             f"{name} must be {' or '.join(_CHOICES[name])}, got {value!r}; "
             f"{nearest(value, _CHOICES[name])}"
         )
+    if name == "seed" and value > _MOST_SEED:
+        raise ValueError(f"seed must be at most {_MOST_SEED}, got {value}")
     if kind in (int, float):
         least = _LEAST.get(name, 1)
         if not least <= value < float("inf"):

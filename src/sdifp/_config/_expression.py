@@ -110,4 +110,5 @@ def _text(value: Any) -> str:
         return str(value)
     if isinstance(value, tuple):
         return f"[{', '.join(map(_text, value))}]"
-    return repr(value)
+    # A number that is too large is written as one, not as a name.
+    return repr(value).replace("inf", "1e999") if type(value) is float else repr(value)

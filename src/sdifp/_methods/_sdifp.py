@@ -42,6 +42,13 @@ class SDIFP(Method):
     ):
         if not 0.0 <= gauge < float("inf"):
             raise ValueError(f"gauge must be finite and not negative, got {gauge!r}")
+        for name, given, kind in (
+            ("gradient", gradient, GradientMode),
+            ("estimator", estimator, Estimator),
+            ("rule", rule, QuadratureRule),
+        ):
+            if given is not None and not isinstance(given, kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, got {given!r}")
         self.gradient = gradient
         self.given_estimator = estimator
         self.given_rule = rule

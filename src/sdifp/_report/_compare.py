@@ -1,13 +1,14 @@
 """Several runs side by side, from what they saved."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .._folder import Saved
-from ._figures import errors_over_time, worst_error
+from .._folder import Saved, write_whole
+from ._figures import errors_over_time, numbers, worst_error
 from ._style import CYCLE, ZERO, new_figure, plain
 
 
@@ -42,22 +43,26 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     errors, mass, energy = figure.subplots(1, 3)
     for k, run in enumerate(runs):
         colour = CYCLE[k % len(CYCLE)]
-        name = run.folder.name or str(run.folder)
+        # Not as mathematics, and not left out of the legend.
+        name = (run.folder.name or str(run.folder)).replace("$", r"\$")
+        name = f" {name}" if name.startswith("_") else name
         seconds = [m["seconds"] for m in run.metrics]
-        key = "loss" if run.result["metrics"]["l2_error"] is None else "l2_error"
-        values = np.maximum(np.abs([m[key] for m in run.metrics]), ZERO)
+        key = "l2_error" if run.result["has_reference"] else "loss"
+        values = np.maximum(np.abs(numbers([m[key] for m in run.metrics])), ZERO)
         errors.semilogy(seconds, values, ".-", color=colour, label=name)
         for axes, which in ((mass, "mass"), (energy, "energy")):
             found = errors_over_time(run, which)
             if found is not None:
                 values = np.maximum(found[1], ZERO)
                 axes.semilogy(found[0], values, color=colour, label=name)
-    known = all(run.result["metrics"]["l2_error"] is not None for run in runs)
+    known = all(run.result["has_reference"] for run in runs)
     what = "relative L2 error" if known else "relative L2 error, or loss without one"
     plain(errors, what, "seconds in steps")
     plain(mass, "relative error of the mass", "t, on an independent rule")
     plain(energy, "relative error of the energy", "t, on an independent rule")
     errors.legend(fontsize=8)
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=file.suffix.removeprefix(".") or "png")
+    write_whole(file, buffer.getvalue())
     return file

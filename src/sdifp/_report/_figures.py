@@ -1,5 +1,6 @@
 """The pictures of one run, from what it saved: small ones, for small screens."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,11 +47,12 @@ def groups(saved: Saved) -> list[Group]:
 
 def worst_error(saved: Saved, name: str) -> float | None:
     """The largest relative error of the mass or the energy on the independent rule, at
-    all times that were measured; None without a target."""
-    known = saved.result["metrics"][f"{name}_error"]
-    if known is None:
+    all times that were measured; None without a target, or if it is not finite."""
+    if saved.result["integrals"][name]["target"] is None:
         return None
-    return float(max(known, *_off(saved, name, "field")))
+    known = _number(saved.result["metrics"][f"{name}_error"])
+    worst = float(np.max([known, *_off(saved, name, "field")]))
+    return worst if np.isfinite(worst) else None
 
 
 def _off(saved: Saved, name: str, which: str) -> np.ndarray:
@@ -58,11 +60,11 @@ def _off(saved: Saved, name: str, which: str) -> np.ndarray:
     that is small beside it are relative to the root of the energy."""
     integrals = saved.result["integrals"]
     curves, energy = integrals[name], integrals["energy"]
-    unit = np.abs(np.asarray(curves["target"], float))
+    unit = np.abs(numbers(curves["target"]))
     if name == "mass":
-        size = np.abs(energy["target"] or energy["field"])
+        size = np.abs(numbers(energy["target"] or energy["field"]))
         unit = np.maximum(unit, np.sqrt(saved.result["volume"] * size))
-    off = np.abs(np.subtract(curves[which], curves["target"]))
+    off = np.abs(numbers(curves[which]) - numbers(curves["target"]))
     return off / np.where(unit > 0.0, unit, 1.0)
 
 
@@ -83,12 +85,15 @@ def _integrals(saved: Saved) -> Group:
         curves = integrals[name]
         figure, axes = _panel()
         if "raw" in curves:
-            axes.plot(times, curves["raw"], "--", color=ORANGE, label="raw network")
-        axes.plot(times, curves["field"], color=BLUE, label="field")
+            raw = numbers(curves["raw"])
+            axes.plot(times, raw, "--", color=ORANGE, label="raw network")
+        field = numbers(curves["field"])
+        axes.plot(times, field, color=BLUE, label="field")
         words = f"The {name} of the field over time"
         if curves["target"] is not None:
-            axes.plot(times, curves["target"], ":", color="black", label="target")
-            worst = np.max(np.abs(np.subtract(curves["field"], curves["target"])))
+            target = numbers(curves["target"])
+            axes.plot(times, target, ":", color="black", label="target")
+            worst = np.max(np.abs(field - target))
             words += f" and its target; they differ by at most {worst:.1e}"
         else:
             words += f"; the {name} has no target"
@@ -145,6 +150,11 @@ def _rows(saved: Saved, name: str) -> list[dict[str, Any]]:
 
 def _number(value: float | None) -> float:
     return float("nan") if value is None else value
+
+
+def numbers(values: Sequence[float | None]) -> np.ndarray:
+    """What was saved as numbers, where JSON has None for what is not finite."""
+    return np.array([_number(v) for v in values], float)
 
 
 def _panel() -> tuple[Figure, Axes]:
@@ -223,10 +233,10 @@ def _training(saved: Saved) -> Group:
         return Group("", [])
     steps = [m["step"] for m in lines]
     figure, axes = _panel()
-    loss = np.maximum(np.abs([m["loss"] for m in lines]), ZERO)
+    loss = np.maximum(np.abs(numbers([m["loss"] for m in lines])), ZERO)
     axes.semilogy(steps, loss, color=BLUE, marker=".")
     plain(axes, "loss", "step")
-    words = f"The loss over {steps[-1]} steps; the last is {lines[-1]['loss']:.1e}."
+    words = f"The loss over {steps[-1]} steps; the last is {loss[-1]:.1e}."
     found = [Picture("loss", figure, words)]
     figure, axes = _panel()
     named = {
@@ -236,8 +246,8 @@ def _training(saved: Saved) -> Group:
     }
     last = []
     for label, (key, style, colour) in named.items():
-        if lines[-1][key] is not None:
-            values = np.maximum([m[key] for m in lines], ZERO)
+        if any(m[key] is not None for m in lines):
+            values = np.maximum(numbers([m[key] for m in lines]), ZERO)
             axes.semilogy(steps, values, style, color=colour, label=label)
             last.append(f"{label} {values[-1]:.1e}")
     if last:
@@ -246,7 +256,7 @@ def _training(saved: Saved) -> Group:
         words = f"Relative errors, at last {', '.join(last)}."
         found.append(Picture("training-errors", figure, words))
     if lines[-1]["scale"] is not None:
-        low, high = np.transpose([m["scale"] for m in lines])
+        low, high = np.transpose([numbers(m["scale"]) for m in lines])
         figure, axes = _panel()
         axes.fill_between(steps, low, high, color=GREEN, alpha=0.35)
         axes.plot(steps, low, color=GREEN)

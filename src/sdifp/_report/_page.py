@@ -3,6 +3,8 @@
 import base64
 import dataclasses
 import io
+import math
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import jinja2
 
 from .._config import Config
-from .._folder import Saved
+from .._folder import Saved, write_whole
 from ._figures import groups, worst_error
 from ._style import DPI
 
@@ -18,17 +20,14 @@ from ._style import DPI
 def write_report(folder: str | Path) -> Path:
     """Draw the report of a run from what it saved; returns the page."""
     saved = Saved.read(folder)
-    figures = saved.folder / "figures"
-    figures.mkdir(exist_ok=True)
-    for old in figures.glob("*.png"):
-        old.unlink()
+    files: dict[str, bytes] = {}
     shown = []
     for group in groups(saved):
         images = []
         for picture in group.pictures:
             buffer = io.BytesIO()
             picture.figure.savefig(buffer, format="png", dpi=DPI)
-            (figures / f"{picture.name}.png").write_bytes(buffer.getvalue())
+            files[f"{picture.name}.png"] = buffer.getvalue()
             code = base64.b64encode(buffer.getvalue()).decode()
             images.append({"alt": picture.alt, "code": code})
         shown.append({"caption": group.caption, "images": images})
@@ -49,7 +48,14 @@ def write_report(folder: str | Path) -> Path:
         result=saved.result,
     )
     page = saved.folder / "report.html"
-    page.write_text(text)
+    write_whole(page, text.encode())
+    figures = saved.folder / "figures"
+    figures.mkdir(exist_ok=True)
+    for name, data in files.items():
+        write_whole(figures / name, data)
+    for old in figures.glob("*.png"):
+        if old.name not in files:
+            old.unlink()
     return page
 
 
@@ -64,39 +70,49 @@ def verdict(saved: Saved) -> str:
     result, metrics = saved.result, saved.result["metrics"]
     parts = []
     if not result["finished"]:
-        parts.append(f"not finished, step {metrics['step']} of {metrics['steps']}")
+        parts.append(
+            f"not finished, step {metrics['step']} of {metrics['steps']}, measured "
+            f"until t = {result['until']:.4g}"
+        )
     if saved.certificate is not None:
         parts.append(saved.certificate["verdict"].replace("+-", "±"))
     else:
         drifts = [
-            f"{name} is off by up to {error:.1e}"
+            f"{name} is off by up to {_shown(worst_error(saved, name))}"
             for name in ("mass", "energy")
-            if (error := worst_error(saved, name)) is not None
+            if result["integrals"][name]["target"] is not None
         ]
         parts.append(
             "nothing is prescribed"
             + (f": the {' and the '.join(drifts)}" if drifts else "")
         )
-    if metrics["l2_error"] is not None:
-        parts.append(f"the relative L2 error is {metrics['l2_error']:.1e}")
+    if result["has_reference"]:
+        parts.append(f"the relative L2 error is {_shown(metrics['l2_error'])}")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 
 
+def _shown(value: float | None) -> str:
+    """An error; JSON has None for what is not finite."""
+    return "not finite" if value is None else f"{value:.1e}"
+
+
 def _key_figures(saved: Saved) -> list[tuple[str, str]]:
-    metrics = saved.result["metrics"]
-    show = lambda v: "" if v is None else f"{v:.1e}"
-    found = [
-        ("relative L2 error", show(metrics["l2_error"])),
-        ("mass, independent rule", show(worst_error(saved, "mass"))),
-        ("energy, independent rule", show(worst_error(saved, "energy"))),
-        ("steps", f"{metrics['step']} of {metrics['steps']}"),
-        ("time in steps", f"{metrics['seconds']:.0f} s"),
-    ]
+    result, metrics = saved.result, saved.result["metrics"]
+    found = []
+    if result["has_reference"]:
+        found.append(("relative L2 error", _shown(metrics["l2_error"])))
+    for name in ("mass", "energy"):
+        if result["integrals"][name]["target"] is not None:
+            found.append(
+                (f"{name}, independent rule", _shown(worst_error(saved, name)))
+            )
+    found.append(("steps", f"{metrics['step']} of {metrics['steps']}"))
+    found.append(("time in steps", f"{metrics['seconds']:.0f} s"))
     if metrics["scale"] is not None:
-        low, high = metrics["scale"]
-        found.append(("scale", f"{low:.4g} to {high:.4g}"))
-    return [(name, value) for name, value in found if value]
+        scale = ["not finite" if v is None else f"{v:.4g}" for v in metrics["scale"]]
+        found.append(("scale", " to ".join(scale)))
+    return found
 
 
 def _some_rows(saved: Saved) -> list[dict[str, Any]]:
@@ -106,7 +122,11 @@ def _some_rows(saved: Saved) -> list[dict[str, Any]]:
     rows = saved.certificate["rows"]
     times = sorted({r["time"] for r in rows})
     few = times[:: max(1, (len(times) - 1) // 4)]
-    size = lambda r: abs(r["continuum"] or 0.0) + (r["continuum_margin"] or 0.0)
+
+    def size(row: dict[str, Any]) -> float:
+        parts = (row["continuum"], row["continuum_margin"])
+        return sum(math.inf if p is None else abs(p) for p in parts)
+
     worst = max(rows, key=size)
     return [r | {"worst": r is worst} for r in rows if r["time"] in few or r is worst]
 
@@ -121,5 +141,6 @@ def _settings(config: Config) -> list[tuple[str, str]]:
 
 def repeat_command(saved: Saved) -> str:
     """The command that does the same again."""
-    config = saved.folder / "config.toml"
-    return f"sdifp train --config {config} --out {saved.folder}-again"
+    folder = saved.folder if saved.folder.name else saved.folder.resolve()
+    parts = ["--config", folder / "config.toml", "--out", f"{folder}-again"]
+    return f"sdifp train {shlex.join(map(str, parts))}"

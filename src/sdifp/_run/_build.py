@@ -1,15 +1,16 @@
 """From a configuration to the objects that it names, and back."""
 
 import dataclasses
-import importlib.util
 import inspect
 import sys
 import traceback
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from .. import _field, _methods, _networks, _operators, _optimisers, problems
 from .._config import Config, Expression
@@ -37,14 +38,18 @@ class Built(NamedTuple):
     recipe: Recipe
 
 
-def build(config: Config, folder: Path | None = None) -> Built:
+# The name of the copy of a user's problem file in the folder of a run.
+PROBLEM_COPY = "problem.copy.py"
+
+
+def build(config: Config, source: Path | None = None) -> Built:
     """The objects of a configuration.
 
     **Arguments:**
 
-    - `folder`: where the file of a problem of the user is, if not where it says.
+    - `source`: a copy of the problem file of the user, to be used instead of it.
     """
-    problem = _problem(config, folder)
+    problem, _ = _problem(config, source)
     method = _object(config, "method")
     recipe = getattr(problem, config.recipe)
     given = {name: _object(config, name) for name in _OBJECTS}
@@ -54,14 +59,30 @@ def build(config: Config, folder: Path | None = None) -> Built:
     known: dict[str, Any] = {"method": describe(method), "every": every}
     known |= {name: describe(getattr(recipe, name)) for name in _OBJECTS}
     known |= {name: getattr(recipe, name) for name in _NUMBERS}
+    known["final_nodes"] = recipe.final_nodes or recipe.nodes
+    if config.problem_file is None:
+        known["problem"] = str(_complete(config.expression("problem")))
     return Built(dataclasses.replace(config, **known), problem, method, recipe)
 
 
-def precision_for(config: Config, folder: Path | None = None) -> str:
-    """`float32` or `float64`, as the configuration says or its optimiser needs."""
+def _complete(found: Expression) -> Expression:
+    """The same with the defaults of the problem written out."""
+    bound = inspect.signature(getattr(problems, found.name)).bind(
+        *found.args, **dict(found.kwargs)
+    )
+    bound.apply_defaults()
+    return Expression(found.name, kwargs=tuple(bound.arguments.items()))
+
+
+def precision_for(config: Config, source: Path | None = None) -> str:
+    """`float32` or `float64`: as the configuration says, as the user's problem file
+    sets it, or as the optimiser needs."""
     if config.precision != "auto":
         return config.precision
-    return "float64" if build(config, folder).recipe.optimiser.uses_rows else "float32"
+    _, wanted = _problem(config, source)
+    if wanted or build(config, source).recipe.optimiser.uses_rows:
+        return "float64"
+    return "float32"
 
 
 def precision_now() -> str:
@@ -75,6 +96,8 @@ def describe(value: Any) -> str:
 
 
 def _expression(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
@@ -110,69 +133,94 @@ def _called(
         raise ValueError(
             f"{field}: {found} cannot be made ({error}); {found.name} takes {takes}"
         ) from None
-    except ValueError as error:
+    except Exception as error:
         raise ValueError(f"{field}: {error}") from None
 
 
-def _problem(config: Config, folder: Path | None) -> Problem:
+def _problem(config: Config, source: Path | None) -> tuple[Problem, bool]:
+    """The problem, and whether its file wants float64."""
     file = config.problem_file
     if file is None:
-        return _called(
-            "problem", config.expression("problem"), lambda n: getattr(problems, n)
-        )
-    copy = None if folder is None else folder / "problem.py"
-    if copy is not None and copy.is_file():
-        return load_problem(copy, file.parent)
-    return load_problem(file)
+        lookup = lambda name: getattr(problems, name)
+        return _called("problem", config.expression("problem"), lookup), False
+    return _executed(file, source)
 
 
-class ProblemFileError(ValueError):
-    """A file with a problem of the user has an error in it."""
-
-
-def load_problem(file: Path, beside: Path | None = None) -> Problem:
+def load_problem(file: Path) -> Problem:
     """The problem in a Python file: what is called `problem` there, a `Problem` or a
-    function without arguments that returns one.
+    function without arguments that returns one."""
+    return _executed(file, None)[0]
 
-    **Arguments:**
 
-    - `beside`: the folder that the file may import from; by default its own.
-    """
-    if not file.is_file():
-        raise ValueError(f"problem: there is no file {file}")
-    spec = importlib.util.spec_from_file_location("sdifp_problem_of_the_user", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    path = str((beside or file.parent).resolve())
-    sys.path.insert(0, path)
+# The lines of the problem files that were loaded, to show those that fail.
+_LINES: dict[str, list[str]] = {}
+
+
+def _executed(file: Path, source: Path | None) -> tuple[Problem, bool]:
+    """The problem in a file and whether that set JAX to float64, which is undone. With
+    a copy as source the file need not be there; if it is, it is where data and modules
+    beside it are looked for."""
+    path = file.resolve()
+    if source is None or not source.is_file():
+        source = path
     try:
-        spec.loader.exec_module(module)
-        found = getattr(module, "problem", None)
+        text = source.read_text()
+    except OSError as error:
+        what = "there is no file" if not path.exists() else f"{error.strerror}:"
+        raise ValueError(f"problem: {what} {file}") from None
+    module = types.ModuleType("sdifp_problem_of_the_user")
+    module.__file__ = str(path)
+    _LINES[str(path)] = text.splitlines()
+    # Where dataclasses look for the names of annotations.
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, str(path.parent))
+    before = bool(jax.config.read("jax_enable_x64"))
+    try:
+        exec(compile(text, str(path), "exec"), vars(module))
+        found = vars(module).get("problem")
         if callable(found):
             found = found()
+        wanted = bool(jax.config.read("jax_enable_x64"))
     except Exception as error:
-        raise ProblemFileError(f"problem: {where(error, file)}") from error
+        raise ProblemFileError(f"problem: {where(error) or str(error)}") from error
     finally:
-        sys.path.remove(path)
+        jax.config.update("jax_enable_x64", before)
+        sys.path.remove(str(path.parent))
     if not isinstance(found, Problem):
         got = "nothing" if found is None else repr(found)
         raise ValueError(
             f"problem: {file} must define `problem`, an sdifp.Problem or a function "
             f"that returns one, got {got}"
         )
-    return found
+    return found, wanted and not before
 
 
-def where(error: BaseException, file: Path) -> str:
-    """What went wrong in a user's file, with its last line that took part."""
-    what = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        line = (error.text or "").strip()
-        return f"{file}, line {error.lineno}: {what}: {line}"
-    frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(file)
-    ]
-    if not frames:
-        return f"{file}: {what}"
-    return f"{file}, line {frames[-1].lineno}: {what}: {frames[-1].line}"
+class ProblemFileError(ValueError):
+    """A file with a problem of the user has an error in it."""
+
+
+def where(error: BaseException) -> str | None:
+    """What went wrong in a problem file of the user, with its last line that took part;
+    None if none took part."""
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    # The first cause knows best.
+    for one in reversed(chain):
+        what = f"{type(one).__name__}: {(str(one).splitlines() or [''])[0]}"
+        if isinstance(one, SyntaxError) and one.filename in _LINES:
+            return (
+                f"{one.filename}, line {one.lineno}: {what}: {one.text or ''}".strip()
+            )
+        frames = [
+            f
+            for f in traceback.extract_tb(one.__traceback__)
+            if f.filename in _LINES and f.lineno is not None
+        ]
+        if frames:
+            file, number = frames[-1].filename, frames[-1].lineno
+            assert number is not None
+            line = _LINES[file][number - 1].strip()
+            return f"{file}, line {number}: {what}: {line}"
+    return None

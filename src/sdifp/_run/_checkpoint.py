@@ -6,13 +6,14 @@ to the disk and renamed, so that a process that dies leaves the one before."""
 import hashlib
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from .._folder import write_whole
 
 _NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.npz")
 # The entry that holds what is not an array, as JSON.
@@ -32,30 +33,6 @@ def write_checkpoint(
     return file
 
 
-def write_whole(file: Path, data: bytes) -> None:
-    """Write a file so that it is there as a whole or not at all."""
-    partial = file.with_name(f".{file.name}.partial")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(file)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _sync_folder(file.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """The new name itself must reach the disk, too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def read_checkpoint(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and info of a checkpoint. Raises `ValueError` if it is damaged."""
     name = _NAME.fullmatch(file.name)
@@ -67,18 +44,26 @@ def read_checkpoint(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, json.loads(arrays.pop(_INFO).tobytes())
 
 
-def latest_checkpoint(
-    folder: Path, warn: Callable[[str], None]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+class Found(NamedTuple):
+    """The newest checkpoint that is not damaged, and those after it that are."""
+
+    arrays: dict[str, np.ndarray]
+    info: dict[str, Any]
+    damaged: list[Path]
+
+
+def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Found | None:
     """The newest checkpoint that is not damaged; None if there is none yet. Raises
     `ValueError` if all of them are damaged."""
     files = checkpoint_files(folder)
+    damaged: list[Path] = []
     for file in reversed(files):
         try:
-            return read_checkpoint(file)
+            return Found(*read_checkpoint(file), damaged)
         except (ValueError, OSError) as error:
             before = "" if file is files[0] else "; falling back to the one before"
             warn(f"{error}{before}")
+            damaged.append(file)
     if files:
         raise ValueError(
             f"{folder.parent} cannot be taken up: all of its checkpoints are damaged; "
@@ -91,11 +76,17 @@ def latest_checkpoint(
 def checkpoint_files(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
     found = [f for f in folder.glob("step-*.npz") if _NAME.fullmatch(f.name)]
-    return sorted(found, key=lambda f: int(f.name.split("-")[1]))
+    return sorted(found, key=step_of)
+
+
+def step_of(file: Path) -> int:
+    """The step of a checkpoint."""
+    return int(file.name.split("-")[1])
 
 
 def prune_checkpoints(folder: Path, keep: int) -> None:
-    """Remove all but the last few, and what was left half written."""
+    """Remove all but the last few, and what was left half written. For the process that
+    trains: another one may be writing."""
     for file in [*checkpoint_files(folder)[:-keep], *folder.glob(".*.partial")]:
         file.unlink(missing_ok=True)
 

@@ -20,22 +20,22 @@ _TIMES, _FEW_TIMES, _LARGE = 21, 5, 2**13
 _LINE, _FRAMES, _SLICE, _CLOUD = 257, 101, 97, 2048
 
 
-def certificate_of(
-    trained: Trained, problem: Problem, key: Array
-) -> Certificate | None:
-    """The certificate at the times of the curves."""
+def certificate_of(trained: Trained, end: float, key: Array) -> Certificate | None:
+    """The certificate at the times of the curves, from 0 to `end`."""
     field = trained.field
     if not isinstance(field, ConservedField) or field.rule.size > _LARGE:
         return trained.certificate
-    return field.certificate(np.linspace(0.0, problem.duration, _TIMES), key=key)
+    return field.certificate(np.linspace(0.0, end, _TIMES), key=key)
 
 
-def integrals_of(trained: Trained, problem: Problem, rule: QuadratureRule) -> Any:
+def integrals_of(
+    trained: Trained, problem: Problem, rule: QuadratureRule, end: float
+) -> Any:
     """Mass and energy over time on an independent rule, with their targets: of the
     field, and of the network without its correction."""
     field = trained.field
     large = isinstance(field, ConservedField) and field.rule.size > _LARGE
-    times = jnp.linspace(0.0, problem.duration, _FEW_TIMES if large else _TIMES)
+    times = jnp.linspace(0.0, end, _FEW_TIMES if large else _TIMES)
     volume = 1.0 if problem.normalised else problem.box.volume
     of = lambda f: volume * np.asarray(_moments(f, rule, times), float)
     curves = {"field": of(field)}
@@ -84,10 +84,12 @@ def values(
     return jax.lax.map(lambda a: jax.vmap(at_time(function, a[1]))(a[0]), (x, t))
 
 
-def picture_of(trained: Trained, problem: Problem, key: Array) -> dict[str, np.ndarray]:
+def picture_of(
+    trained: Trained, problem: Problem, end: float, key: Array
+) -> dict[str, np.ndarray]:
     """The numbers of a picture of the solution: all of space and time in one
     dimension, a slice at the last time in two and three, a cloud of points in more."""
-    box, end = problem.box, problem.duration
+    box = problem.box
     d = box.dimension
     if d == 1:
         axis = jnp.linspace(0.0, 1.0, _LINE)[:, None]

@@ -5,7 +5,6 @@ import errno
 import fcntl
 import io
 import json
-import math
 import os
 import platform
 import time
@@ -18,14 +17,15 @@ import jax
 import numpy as np
 
 from .._config import Config
-from .._folder import read_config, read_metrics
+from .._folder import finite, read_config, read_metrics, write_whole
 from .._training import Metrics, Trained, Training, TrainingDiverged, train
-from ._build import Built, build, precision_now
+from ._build import PROBLEM_COPY, Built, build, precision_now
 from ._checkpoint import (
+    checkpoint_files,
     latest_checkpoint,
     prune_checkpoints,
+    step_of,
     write_checkpoint,
-    write_whole,
 )
 from ._evaluation import certificate_of, integrals_of, picture_of
 
@@ -74,38 +74,45 @@ class Run:
             check=built.config.check,
             key=jax.random.key(built.config.seed),
         )
-        self._saved_step: int | None = None
+        self._saved_step = -1
+        self._damaged: list[Path] = []
 
     @staticmethod
-    def create(folder: str | Path, config: Config) -> "Run":
-        """Begin a run in a new folder. `precision` must be that of JAX, or auto."""
+    def create(
+        folder: str | Path, config: Config, *, source: Path | None = None
+    ) -> "Run":
+        """Begin a run in a new folder. `precision` must be that of JAX, or auto.
+
+        **Arguments:**
+
+        - `source`: a copy of the user's problem file to be used instead of it, as
+            runs keep one.
+        """
         folder = Path(folder)
-        if (folder / "config.toml").exists():
-            raise ValueError(
-                f"{folder} holds a run already: `sdifp resume {folder}` goes on with "
-                f"it, --out names another folder"
-            )
-        if folder.exists() and not _is_free(folder):
-            raise ValueError(f"{folder} exists and is not an empty folder")
+        _check_free(folder)
+        file = config.problem_file
+        if file is not None:
+            config = dataclasses.replace(config, problem=str(file.resolve()))
         if config.precision == "auto":
             config = dataclasses.replace(config, precision=precision_now())
         _check_precision(config)
-        run = Run(folder, build(config))
+        run = Run(folder, build(config, source))
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(f"{folder} cannot be made: {error.strerror}") from None
-        with _written(folder):
+        with run._locked(), _written(folder):
+            # Another process may have been faster.
+            _check_free(folder)
+            if file is not None:
+                write_whole(folder / PROBLEM_COPY, (source or file).read_bytes())
             # From here on it is a run that can be taken up.
             write_whole(folder / "config.toml", run.config.to_toml().encode())
-            if config.problem_file is not None:
-                source = config.problem_file.read_bytes()
-                write_whole(folder / "problem.py", source)
         return run
 
     @staticmethod
     def open(folder: str | Path, warn: Callable[[str], None] = print) -> "Run":
-        """The run in a folder, at its last checkpoint.
+        """The run in a folder, at its last checkpoint. Changes nothing there.
 
         **Arguments:**
 
@@ -114,25 +121,23 @@ class Run:
         folder = Path(folder)
         config = read_config(folder)
         _check_precision(config)
-        run = Run(folder, build(config, folder))
-        prune_checkpoints(folder / "checkpoints", 1 << 30)
+        run = Run(folder, build(config, folder / PROBLEM_COPY))
         found = latest_checkpoint(folder / "checkpoints", warn)
         if found is None:
             return run
-        arrays, info = found
-        changes = Config(**info["config"]).changes(run.config)
+        changes = Config(**found.info["config"]).changes(run.config)
         if changes:
             raise ValueError(
                 f"{folder / 'config.toml'} has been changed since its last checkpoint: "
                 f"{'; '.join(changes)}; begin a new run for that"
             )
-        if info["versions"] != versions():
+        if found.info["versions"] != versions():
             warn(
-                f"the run was at {_list(info['versions'])} and goes on at "
+                f"the run was at {_list(found.info['versions'])} and goes on at "
                 f"{_list(versions())}: its last bits may differ"
             )
-        run.training.restore(arrays)
-        run._saved_step = run.training.step
+        run.training.restore(found.arrays)
+        run._saved_step, run._damaged = run.training.step, found.damaged
         return run
 
     def train(
@@ -147,30 +152,64 @@ class Run:
         - `watch`: called at least about twice a second.
         - `stop`: asked as often whether to stop; there is a checkpoint then.
         """
-        training, config = self.training, self.config
-        with self._locked(), _written(self.folder):
-            self._cut_metrics()
+        training = self.training
+        with self._locked():
+            self._take_up()
             saved = time.monotonic()
             watch(training, None)
-            with (self.folder / "metrics.jsonl").open("a") as stream:
-                while not training.finished:
-                    if stop():
-                        self.save()
-                        return False
-                    try:
-                        metrics = training.go_on(_PAUSE)
-                    except TrainingDiverged:
-                        self.save()
-                        raise
-                    if metrics is not None:
-                        stream.write(json.dumps(dataclasses.asdict(metrics)) + "\n")
-                        stream.flush()
-                    watch(training, metrics)
-                    if time.monotonic() - saved >= config.checkpoint_seconds:
-                        self.save()
-                        saved = time.monotonic()
+            while not training.finished:
+                if stop():
+                    self.save()
+                    return False
+                try:
+                    metrics = training.go_on(_PAUSE)
+                except TrainingDiverged:
+                    # Back to the last good state, which later checkpoints are not.
+                    self._remove_after(training.step)
+                    self.save()
+                    raise
+                if metrics is not None:
+                    self._report(metrics)
+                watch(training, metrics)
+                if time.monotonic() - saved >= self.config.checkpoint_seconds:
+                    self.save()
+                    saved = time.monotonic()
             self.save()
         return True
+
+    def _take_up(self) -> None:
+        """Make the folder that of this state: the lock is held from here on."""
+        folder = self.folder / "checkpoints"
+        with _written(self.folder):
+            for file in self._damaged:
+                if file.exists():
+                    file.replace(file.with_suffix(".damaged"))
+            self._damaged = []
+            files = checkpoint_files(folder)
+            if files and step_of(files[-1]) > max(self._saved_step, 0):
+                raise RunError(
+                    f"{self.folder} was trained by another process in the meantime: "
+                    f"open it again"
+                )
+            file = self.folder / "metrics.jsonl"
+            if file.exists():
+                # Reports after the checkpoint will come again.
+                lines = read_metrics(self.folder)
+                kept = [m for m in lines if m["step"] <= self.training.step]
+                text = "".join(json.dumps(line) + "\n" for line in kept)
+                write_whole(file, text.encode())
+
+    def _remove_after(self, step: int) -> None:
+        with _written(self.folder):
+            for file in checkpoint_files(self.folder / "checkpoints"):
+                if step_of(file) > step:
+                    file.unlink()
+        self._saved_step = min(self._saved_step, step - 1)
+
+    def _report(self, metrics: Metrics) -> None:
+        line = json.dumps(finite(dataclasses.asdict(metrics)), allow_nan=False)
+        with _written(self.folder), (self.folder / "metrics.jsonl").open("a") as stream:
+            stream.write(line + "\n")
 
     def save(self) -> None:
         """Write a checkpoint, unless there is one of this step."""
@@ -178,11 +217,12 @@ class Run:
         if self._saved_step == training.step:
             return
         folder = self.folder / "checkpoints"
-        folder.mkdir(exist_ok=True)
         info = {"config": dataclasses.asdict(self.config), "versions": versions()}
-        write_checkpoint(folder, training.step, training.snapshot(), info)
-        self._saved_step = training.step
-        prune_checkpoints(folder, self.config.keep)
+        with _written(self.folder):
+            folder.mkdir(exist_ok=True)
+            write_checkpoint(folder, training.step, training.snapshot(), info)
+            self._saved_step = training.step
+            prune_checkpoints(folder, self.config.keep)
 
     def result(self) -> Trained:
         """The trained field; trains to the end first."""
@@ -195,7 +235,7 @@ class Run:
         box = self.problem.box
         x, t = table[:, :-1], table[:, -1]
         walls = ~box.periodic & ((x < box.lower) | (x > box.upper))
-        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.problem.duration)))
+        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.training.until)))
 
     def evaluate(self) -> dict[str, Any]:
         """Measure the field as it is, and write what the report is drawn from; returns
@@ -205,7 +245,8 @@ class Run:
         for_certificate, for_picture = jax.random.split(
             jax.random.fold_in(jax.random.key(self.config.seed), 1)
         )
-        certificate = certificate_of(trained, problem, for_certificate)
+        end, rule = training.until, training.independent_rule
+        certificate = certificate_of(trained, end, for_certificate)
         metrics = dataclasses.asdict(trained.metrics)
         result = {
             "problem": problem.name,
@@ -214,33 +255,26 @@ class Run:
             "normalised": problem.normalised,
             "method": type(training.method).__name__,
             "finished": training.finished,
+            "until": end,
+            "has_reference": problem.reference is not None,
             "metrics": metrics,
-            "integrals": integrals_of(trained, problem, training.independent_rule),
+            "integrals": integrals_of(trained, problem, rule, end),
             "certificate": None if certificate is None else certificate.verdict,
             "versions": versions(),
             "machine": machine(),
         }
+        result = finite(result)
         picture = io.BytesIO()
-        np.savez_compressed(
-            picture, allow_pickle=False, **picture_of(trained, problem, for_picture)
-        )
+        numbers = picture_of(trained, problem, end, for_picture)
+        np.savez_compressed(picture, allow_pickle=False, **numbers)
         with _written(self.folder):
             if certificate is not None:
                 text = certificate.to_json() + "\n"
                 write_whole(self.folder / "certificate.json", text.encode())
             write_whole(self.folder / "solution.npz", picture.getvalue())
-            text = json.dumps(_finite(result), indent=1, allow_nan=False) + "\n"
+            text = json.dumps(result, indent=1, allow_nan=False) + "\n"
             write_whole(self.folder / "result.json", text.encode())
         return result
-
-    def _cut_metrics(self) -> None:
-        """Remove the lines of steps after the checkpoint: they will come again."""
-        file = self.folder / "metrics.jsonl"
-        if not file.exists():
-            return
-        kept = [m for m in read_metrics(self.folder) if m["step"] <= self.training.step]
-        text = "".join(json.dumps(line) + "\n" for line in kept)
-        write_whole(file, text.encode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -257,10 +291,21 @@ class Run:
             yield
 
 
-def _is_free(folder: Path) -> bool:
-    """Whether a folder is empty, or was left by a run that died before it began."""
-    left = {".config.toml.partial"}
-    return folder.is_dir() and {f.name for f in folder.iterdir()} <= left
+# What a run that died before it began may have left.
+_LEFT = {".lock", PROBLEM_COPY, f".{PROBLEM_COPY}.partial", ".config.toml.partial"}
+
+
+def _check_free(folder: Path) -> None:
+    """Raise `ValueError` unless a run can begin in a folder."""
+    if (folder / "config.toml").exists():
+        raise ValueError(
+            f"{folder} holds a run already: `sdifp resume {folder}` goes on with it, "
+            f"--out names another folder"
+        )
+    if folder.exists() and (
+        not folder.is_dir() or not {f.name for f in folder.iterdir()} <= _LEFT
+    ):
+        raise ValueError(f"{folder} exists and is not an empty folder")
 
 
 def versions() -> dict[str, str]:
@@ -288,15 +333,6 @@ def _check_precision(config: Config) -> None:
             f"precision is {config.precision}, but JAX is at {now}: call "
             f'jax.config.update("jax_enable_x64", {wanted}) first'
         )
-
-
-def _finite(value: Any) -> Any:
-    """The same without NaN and infinity, which JSON does not have."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

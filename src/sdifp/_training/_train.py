@@ -98,7 +98,8 @@ class Training:
         self._result: Trained | None = None
         self._begin = network
         self.window = self._windows.first()
-        self.state = self._start(network)
+        # As it was at the last report.
+        self.state = self._good = self._start(network)
         self._compiled = False
 
     @property
@@ -115,6 +116,11 @@ class Training:
     def steps(self) -> int:
         """Steps in all."""
         return self.recipe.windows * self.recipe.steps
+
+    @property
+    def until(self) -> float:
+        """The end of the window in training: later times are not trained yet."""
+        return (self._number + 1) * self.length
 
     @property
     def finished(self) -> bool:
@@ -185,14 +191,16 @@ class Training:
             return None
         self._loss = float(self.state.total) / int(self.state.counted)
         self.state = self.state.reported()
-        if math.isnan(self._first_loss):
+        if math.isnan(self._first_loss) and self._loss != 0.0:
             self._first_loss = abs(self._loss)
         elif abs(self._loss) > _DIVERGED * self._first_loss:
+            at, self.state = self.step, self._good
             raise TrainingDiverged(
                 f"the loss has grown from {self._first_loss:.1e} to {self._loss:.1e} "
-                f"by step {self.step}; {_ADVICE}",
+                f"by step {at}; the state of step {self.step} is kept. {_ADVICE}",
                 self.so_far(),
             )
+        self._good = self.state
         times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
         return self._metrics_of(with_net(self.window.final, self.state.net), times)
 
@@ -255,7 +263,7 @@ class Training:
         for net in found["windows"]:
             self.state = eqx.tree_at(lambda s: s.net, self.state, net)
             self._next_window()
-        self.state = found["state"]
+        self.state = self._good = found["state"]
         self.seconds, self._loss, self._first_loss = found["known"].tolist()
 
     def measure(self, field: Callable[..., Array]) -> Metrics:
@@ -289,7 +297,7 @@ class Training:
         self._nets.append(net)
         self._done.append(raw(with_net(self.window.field, net)))
         self.window = self._windows.after(self.window, net, len(self._done))
-        self.state = self._start(net)
+        self.state = self._good = self._start(net)
         self._first_loss = float("nan")
 
 

@@ -14,7 +14,7 @@ from quick_run import finished, quick_programs, small
 
 import sdifp
 from sdifp._folder import Saved
-from sdifp._run import PROBLEM_COPY, _run, build, load_problem, predict
+from sdifp._run import PROBLEM_COPY, _run, build, describe, load_problem, predict
 from sdifp._run._checkpoint import checkpoint_files, read_checkpoint, step_of
 
 __all__ = ["finished", "quick_programs"]
@@ -400,11 +400,10 @@ def test_problem_files_may_use_all_of_python(tmp_path):
     text = EXAMPLE.read_text().replace('"""\n\nimport', '"""\nXX\nimport', 1)
     text = text.replace("XX", "from __future__ import annotations\nimport dataclasses")
     text += "\n@dataclasses.dataclass\nclass Data:\n    a: int = 1\n"
-    text = text.replace("Marquardt()", "Marquardt(np.float64(0.5))")
-    file.write_text(text.replace("import sdifp", "import numpy as np, sdifp"))
+    file.write_text(text)
     built = build(small(problem=str(file), steps=None, optimiser=None, nodes=None))
     assert built.config.steps == 60
-    assert "(damping=0.5, " in built.config.optimiser
+    assert describe(sdifp.Cosine(np.float64(0.25))) == "Cosine(warmup=0.25)"
 
 
 def test_the_example_is_a_problem_file():

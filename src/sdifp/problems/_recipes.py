@@ -17,14 +17,17 @@ SMALL = Recipe(
 
 
 def low_dimensional(dimension: int) -> Recipe:
-    """Two to six dimensions."""
+    """Two to six dimensions: a coarse rule in training, where it need not be exact, and
+    a fine one afterwards; few times, for each has its quadrature."""
+    kind = min(dimension, 4) - 2
     return Recipe(
         network=Architecture(64, 3, harmonics=2),
         optimiser=Adam(5e-3, Cosine()),
         steps=2000,
-        points=RandomPoints(8, 64),
-        nodes=(24**2, 16**3, 2**12)[min(dimension, 4) - 2],
-        gradient=Subsampled(64),
+        points=RandomPoints(4, 128),
+        nodes=(16**2, 6**3, 2**8)[kind],
+        final_nodes=(24**2, 16**3, 2**12)[kind],
+        gradient=Subsampled(32),
     )
 
 

@@ -1,5 +1,6 @@
 """train and resume."""
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Callable
@@ -152,21 +153,19 @@ def _go(
                 done = run.train(watch, signals)
             except TrainingDiverged as error:
                 stack.close()
-                click.echo(
+                _say(
                     f"sdifp: {error}. The newest checkpoint is the last good state; "
-                    f"`sdifp evaluate {shlex.quote(str(folder))}` measures it",
-                    err=True,
+                    f"`sdifp evaluate {shlex.quote(str(folder))}` measures it"
                 )
                 return 1
     if not done:
-        click.echo(
+        _say(
             f"stopped at step {run.training.step} of {run.training.steps}; "
-            f"go on with: sdifp resume {shlex.quote(str(folder))}",
-            err=True,
+            f"go on with: sdifp resume {shlex.quote(str(folder))}"
         )
         return 128 + signals.number
     if not quiet:
-        click.echo("measuring the field ...", err=True)
+        _say("measuring the field ...")
     result = run.evaluate()
     page = None
     if report:
@@ -183,6 +182,12 @@ def _go(
     click.echo(f"Look at {page or folder}")
     sys.stdout.flush()
     return 0
+
+
+def _say(text: str) -> None:
+    """To the standard error, if anyone still reads it."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def _check_tensorboard(wanted: bool) -> None:

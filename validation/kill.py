@@ -62,11 +62,13 @@ def kill(process: subprocess.Popen, folder: Path, moment: float, writing: bool) 
     """Kill after some seconds, or then in the middle of the next checkpoint; returns
     how it was found."""
     deadline = time.monotonic() + moment
+    # Those of earlier kills lie there until the next checkpoint is written.
+    old = partials(folder)
     while time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
     found = "between"
     while writing and process.poll() is None:
-        if any(f.endswith(".partial") for f in names(folder / "checkpoints")):
+        if partials(folder) - old:
             found = "while a checkpoint was written"
             break
     if process.poll() is not None:
@@ -74,9 +76,14 @@ def kill(process: subprocess.Popen, folder: Path, moment: float, writing: bool) 
         return "finished before"
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    if any(f.endswith(".partial") for f in names(folder / "checkpoints")):
+    if partials(folder) - old:
         found = "left a checkpoint half written"
     return found
+
+
+def partials(folder: Path) -> set[str]:
+    """Checkpoints that are half written."""
+    return {f for f in names(folder / "checkpoints") if f.endswith(".partial")}
 
 
 def names(folder: Path) -> list[str]:

@@ -9,6 +9,11 @@ from typing import Any, NamedTuple
 
 from ._config import Config, load_config
 
+# The name of the copy of a user's problem file in the folder of a run.
+PROBLEM_COPY = "problem.copy.py"
+# What a run that died before it began may have left.
+_LEFT = {".lock", PROBLEM_COPY, f".{PROBLEM_COPY}.partial", ".config.toml.partial"}
+
 
 class Saved(NamedTuple):
     """All that a run has saved for its report."""
@@ -52,6 +57,19 @@ class Saved(NamedTuple):
             certificate,
             solution,
         )
+
+
+def check_free(folder: Path) -> None:
+    """Raise `ValueError` unless a run can begin in a folder."""
+    if (folder / "config.toml").exists():
+        raise ValueError(
+            f"{folder} holds a run already: `sdifp resume {folder}` goes on with it, "
+            f"--out names another folder"
+        )
+    if folder.exists() and (
+        not folder.is_dir() or not {f.name for f in folder.iterdir()} <= _LEFT
+    ):
+        raise ValueError(f"{folder} exists and is not an empty folder")
 
 
 def read_config(folder: Path) -> Config:

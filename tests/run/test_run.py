@@ -13,8 +13,8 @@ import pytest
 from quick_run import finished, quick_programs, small
 
 import sdifp
-from sdifp._folder import Saved
-from sdifp._run import PROBLEM_COPY, _run, build, describe, load_problem, predict
+from sdifp._folder import PROBLEM_COPY, Saved
+from sdifp._run import _run, build, describe, load_problem, predict
 from sdifp._run._checkpoint import checkpoint_files, read_checkpoint, step_of
 
 __all__ = ["finished", "quick_programs"]

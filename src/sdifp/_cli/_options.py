@@ -11,7 +11,7 @@ import click
 
 from .._config import Config, load_config
 from .._config._config import kind_of
-from .._folder import finite
+from .._folder import PROBLEM_COPY, finite, read_config
 
 F = typing.TypeVar("F", bound=Callable[..., Any])
 
@@ -79,10 +79,8 @@ def config_from(
 
 def open_run(folder: Path) -> Any:
     """The run in a folder, with JAX at its precision."""
-    from .._folder import read_config
-
     config = read_config(folder)
-    from .._run import PROBLEM_COPY, Run
+    from .._run import Run
 
     set_precision(config, folder / PROBLEM_COPY)
     return Run.open(folder, lambda text: click.echo(f"note: {text}", err=True))
@@ -114,7 +112,6 @@ def set_precision(config: Config, source: Path | None = None) -> Config:
 
     from .._run import precision_for
 
-    # To look at the recipe, at either precision.
     precision = precision_for(config, source)
     jax.config.update("jax_enable_x64", precision == "float64")
     return dataclasses.replace(config, precision=precision)
@@ -125,8 +122,6 @@ def _sentence(text: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return (
-        {True: "yes", False: "no"}.get(value, str(value))
-        if isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

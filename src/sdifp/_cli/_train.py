@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from .._config import Config
+from .._folder import PROBLEM_COPY, check_free
 from ._options import (
     config_from,
     config_options,
@@ -69,13 +70,9 @@ def train_command(
     """
     config = config_from(problem, dimension, file, fields)
     folder = out or _default_folder(config)
-    if (folder / "config.toml").exists():
-        raise click.UsageError(
-            f"{folder} holds a run already: `sdifp resume {folder}` goes on with it, "
-            f"--out names another folder"
-        )
+    check_free(folder)
     _check_tensorboard(tensorboard)
-    from .._run import PROBLEM_COPY, Run
+    from .._run import Run
 
     # The configuration of a run stands for the problem as it was then.
     source = None if problem or file is None else file.parent / PROBLEM_COPY

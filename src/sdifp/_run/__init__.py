@@ -1,6 +1,5 @@
 """A run: a configuration, and a training in a folder that survives."""
 
-from ._build import PROBLEM_COPY as PROBLEM_COPY
 from ._build import Built as Built
 from ._build import ProblemFileError as ProblemFileError
 from ._build import build as build

@@ -36,10 +36,8 @@ class Built(NamedTuple):
     problem: Problem
     method: Method
     recipe: Recipe
-
-
-# The name of the copy of a user's problem file in the folder of a run.
-PROBLEM_COPY = "problem.copy.py"
+    float64: bool
+    "whether the optimiser needs it, or the user's problem file sets it"
 
 
 def build(config: Config, source: Path | None = None) -> Built:
@@ -49,7 +47,7 @@ def build(config: Config, source: Path | None = None) -> Built:
 
     - `source`: a copy of the problem file of the user, to be used instead of it.
     """
-    problem, _ = _problem(config, source)
+    problem, wanted = _problem(config, source)
     method = _object(config, "method")
     recipe = getattr(problem, config.recipe)
     given = {name: _object(config, name) for name in _OBJECTS}
@@ -62,7 +60,9 @@ def build(config: Config, source: Path | None = None) -> Built:
     known["final_nodes"] = recipe.final_nodes or recipe.nodes
     if config.problem_file is None:
         known["problem"] = str(_complete(config.expression("problem")))
-    return Built(dataclasses.replace(config, **known), problem, method, recipe)
+    complete = dataclasses.replace(config, **known)
+    float64 = wanted or recipe.optimiser.uses_rows
+    return Built(complete, problem, method, recipe, float64)
 
 
 def _complete(found: Expression) -> Expression:
@@ -79,10 +79,7 @@ def precision_for(config: Config, source: Path | None = None) -> str:
     sets it, or as the optimiser needs."""
     if config.precision != "auto":
         return config.precision
-    _, wanted = _problem(config, source)
-    if wanted or build(config, source).recipe.optimiser.uses_rows:
-        return "float64"
-    return "float32"
+    return "float64" if build(config, source).float64 else "float32"
 
 
 def precision_now() -> str:

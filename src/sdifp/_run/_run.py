@@ -17,9 +17,16 @@ import jax
 import numpy as np
 
 from .._config import Config
-from .._folder import finite, read_config, read_metrics, write_whole
+from .._folder import (
+    PROBLEM_COPY,
+    check_free,
+    finite,
+    read_config,
+    read_metrics,
+    write_whole,
+)
 from .._training import Metrics, Trained, Training, TrainingDiverged, train
-from ._build import PROBLEM_COPY, Built, build, precision_now
+from ._build import Built, build, precision_now
 from ._checkpoint import (
     checkpoint_files,
     latest_checkpoint,
@@ -89,7 +96,7 @@ class Run:
             runs keep one.
         """
         folder = Path(folder)
-        _check_free(folder)
+        check_free(folder)
         file = config.problem_file
         if file is not None:
             config = dataclasses.replace(config, problem=str(file.resolve()))
@@ -103,7 +110,7 @@ class Run:
             raise ValueError(f"{folder} cannot be made: {error.strerror}") from None
         with run._locked(), _written(folder):
             # Another process may have been faster.
-            _check_free(folder)
+            check_free(folder)
             if file is not None:
                 write_whole(folder / PROBLEM_COPY, (source or file).read_bytes())
             # From here on it is a run that can be taken up.
@@ -289,23 +296,6 @@ class Run:
                     f"{self.folder} is in use: another process trains it"
                 ) from None
             yield
-
-
-# What a run that died before it began may have left.
-_LEFT = {".lock", PROBLEM_COPY, f".{PROBLEM_COPY}.partial", ".config.toml.partial"}
-
-
-def _check_free(folder: Path) -> None:
-    """Raise `ValueError` unless a run can begin in a folder."""
-    if (folder / "config.toml").exists():
-        raise ValueError(
-            f"{folder} holds a run already: `sdifp resume {folder}` goes on with it, "
-            f"--out names another folder"
-        )
-    if folder.exists() and (
-        not folder.is_dir() or not {f.name for f in folder.iterdir()} <= _LEFT
-    ):
-        raise ValueError(f"{folder} exists and is not an empty folder")
 
 
 def versions() -> dict[str, str]:

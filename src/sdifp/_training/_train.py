@@ -189,18 +189,18 @@ class Training:
         self.advance(count)
         if count < left:
             return None
-        self._loss = float(self.state.total) / int(self.state.counted)
-        self.state = self.state.reported()
-        if math.isnan(self._first_loss) and self._loss != 0.0:
-            self._first_loss = abs(self._loss)
-        elif abs(self._loss) > _DIVERGED * self._first_loss:
+        loss = float(self.state.total) / int(self.state.counted)
+        if math.isnan(self._first_loss) and loss != 0.0:
+            self._first_loss = abs(loss)
+        elif abs(loss) > _DIVERGED * self._first_loss:
             at, self.state = self.step, self._good
             raise TrainingDiverged(
-                f"the loss has grown from {self._first_loss:.1e} to {self._loss:.1e} "
+                f"the loss has grown from {self._first_loss:.1e} to {loss:.1e} "
                 f"by step {at}; the state of step {self.step} is kept. {_ADVICE}",
                 self.so_far(),
             )
-        self._good = self.state
+        self._loss = loss
+        self.state = self._good = self.state.reported()
         times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
         return self._metrics_of(with_net(self.window.final, self.state.net), times)
 

@@ -70,7 +70,7 @@ def main() -> None:
             "problem": "advection",
             "optimiser": "Adam()",
             "network": "Architecture(128, 4)",
-            "steps": 500,
+            "steps": 250,
         },
     }
     if args.quick:

@@ -1,0 +1,116 @@
+"""data.json: what was measured, with what was published, and where it came from."""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .._folder import finite, write_whole
+from ._experiment import Case, Experiment, Row, Rows, Value
+
+Key = tuple[str, int]
+
+
+def key_of(case: Case, seed: int) -> Key:
+    """A measurement has one name."""
+    return json.dumps(case, sort_keys=True), seed
+
+
+class Data:
+    """The rows of an experiment in a file; a row is a case and a quantity, with all
+    its seeds."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self.rows: list[Row] = _read(file) if file.exists() else []
+        self._at = {
+            (json.dumps(r["case"], sort_keys=True), r["quantity"]): r for r in self.rows
+        }
+
+    def measured(self) -> dict[Key, dict[str, Value]]:
+        """All measurements."""
+        out: dict[Key, dict[str, Value]] = {}
+        for row in self.rows:
+            for seed, value in zip(row["seeds"], row["values"], strict=True):
+                out.setdefault(key_of(row["case"], seed), {})[row["quantity"]] = value
+        return out
+
+    def add(
+        self,
+        experiment: Experiment,
+        case: Case,
+        seed: int,
+        found: Mapping[str, Value],
+        origin: Mapping[str, str],
+    ) -> None:
+        """Take in a measurement."""
+        published = experiment.paper(case)
+        for quantity, value in found.items():
+            name = (json.dumps(case, sort_keys=True), quantity)
+            if name not in self._at:
+                row: Row = {"case": case, "quantity": quantity, "seeds": []}
+                self._at[name] = row | {"values": []}
+                self.rows.append(self._at[name])
+            row = self._at[name]
+            if seed in row["seeds"]:
+                row["values"][row["seeds"].index(seed)] = finite(_short(value))
+            else:
+                row["seeds"].append(seed)
+                row["values"].append(finite(_short(value)))
+            row["paper"] = published.get(quantity)
+            row |= _summary(row["values"]) | origin
+
+    def save(self) -> None:
+        """Write the file, as a whole."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        lines = ",\n".join(json.dumps(row) for row in self.rows)
+        write_whole(self.file, f'{{"rows": [\n{lines}\n]}}\n'.encode())
+
+
+def read_rows(file: Path) -> Rows:
+    """What was saved, to draw from."""
+    return Rows(_read(file))
+
+
+def _read(file: Path) -> list[Row]:
+    try:
+        rows = json.loads(file.read_text())["rows"]
+        for row in rows:
+            # What is looked at everywhere must be there.
+            _ = row["case"], row["quantity"], row["measured"], row["paper"]
+            if len(row["seeds"]) != len(row["values"]):
+                raise ValueError("seeds and values differ in number")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{file} cannot be read ({reason}); remove it to measure again"
+        ) from None
+    return list(rows)
+
+
+def _summary(values: list[Value]) -> dict[str, Value]:
+    """Median and range over seeds; of curves the median alone, time by time. One
+    failure among the seeds fails the row."""
+    if any(v is None for v in values):
+        return {"measured": None, "low": None, "high": None}
+    if any(isinstance(v, list) for v in values):
+        columns = zip(*values, strict=True)  # type: ignore[arg-type]
+        middle = [_median(list(c)) for c in columns]
+        return {"measured": middle, "low": None, "high": None}
+    numbers: list[Any] = list(values)
+    return {"measured": _median(numbers), "low": min(numbers), "high": max(numbers)}
+
+
+def _median(values: list[Any]) -> float | None:
+    return None if None in values else _short(statistics.median(values))
+
+
+def _short(value: Any) -> Any:
+    """Six digits are enough."""
+    if isinstance(value, list | tuple):
+        return [_short(v) for v in value]
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{float(value):.6g}")

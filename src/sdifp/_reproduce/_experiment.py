@@ -1,0 +1,124 @@
+"""What an experiment is, and how its rows are looked up."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from matplotlib.figure import Figure
+
+Case = dict[str, Any]
+"what is varied, by name"
+Value = float | list[float] | None
+"a number, or a curve"
+Row = dict[str, Any]
+
+Setting = Literal["tiny", "quick", "full"]
+"how large: to see that it runs, in minutes, as in the paper"
+
+CONFIRMED = "confirmed"
+CONDITION = "confirmed with a condition"
+NOT = "not confirmed"
+
+
+class Claim(NamedTuple):
+    """What the paper says, and what the rows say to it."""
+
+    text: str
+    verdict: str
+    because: str
+
+
+class Rows(Sequence[Row]):
+    """The rows of one experiment."""
+
+    def __init__(self, rows: Sequence[Row]):
+        self._rows = list(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, k: Any) -> Any:
+        return self._rows[k]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def where(self, quantity: str | None = None, **case: Any) -> "Rows":
+        """Those of a quantity whose case has these values."""
+        return Rows(
+            [
+                row
+                for row in self._rows
+                if quantity in (None, row["quantity"])
+                and all(row["case"].get(k) == v for k, v in case.items())
+            ]
+        )
+
+    def known(self, name: str) -> list[Any]:
+        """The values of a part of the case, in the order measured."""
+        return list(
+            dict.fromkeys(
+                row["case"][name] for row in self._rows if name in row["case"]
+            )
+        )
+
+    def values(self, quantity: str, **case: Any) -> list[float]:
+        """What was measured, without cases that gave no number."""
+        found = self.where(quantity, **case)
+        return [row["measured"] for row in found if row["measured"] is not None]
+
+    def one(self, quantity: str, **case: Any) -> Any:
+        """What was measured in the first such case; None if nothing was."""
+        found = self.values(quantity, **case)
+        return found[0] if found else None
+
+    def line(self, by: str, quantity: str, **case: Any) -> tuple[list[Any], list[Any]]:
+        """A part of the case and what was measured there."""
+        found = [
+            (row["case"][by], row["measured"])
+            for row in self.where(quantity, **case)
+            if row["measured"] is not None
+        ]
+        return [x for x, _ in found], [y for _, y in found]
+
+
+def no_paper(case: Case) -> dict[str, float]:
+    """Nothing was published."""
+    del case
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper, or several that show the same."""
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    "of the paper's tables and figures"
+    text: str
+    "what is measured, and how; where the paper does not say, what we chose"
+    cases: Callable[[Setting], list[Case]]
+    measure: Callable[[Case, int, Setting], dict[str, Value]]
+    "of a case and a seed"
+    columns: Mapping[str, str]
+    "the quantities of the table, with their titles"
+    draw: Callable[[Rows], Figure]
+    alt: str
+    "what the picture shows, in words"
+    claims: Callable[[Rows], list[Claim]]
+    paper: Callable[[Case], dict[str, float]] = no_paper
+    "the published values of a case"
+    reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    "why a quantity differs from what was published"
+    seeds: Mapping[Setting, int] = dataclasses.field(
+        default_factory=lambda: {"tiny": 1, "quick": 3, "full": 3}
+    )
+    seconds: float = 1.0
+    "of one measurement in the quick setting, roughly: for the time left"
+    alone: bool = False
+    "times are measured: nothing may run beside it"
+    shares: tuple[str, ...] = ()
+    "experiments that make the same measurements"
+    needs: tuple[str, str] | None = None
+    "a module that it needs, and how to install it"

@@ -1,0 +1,89 @@
+"""One page of all experiments: what the paper says, and what was measured."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from .._folder import write_whole
+from ._data import read_rows
+from ._draw import QUICK, body_of
+from ._experiment import Claim, Experiment, Rows, Setting
+from ._names import EXPERIMENTS, load_experiment
+from ._sweep import file_of
+
+# Longer tables stay in their own file.
+_LINES = 30
+
+
+class _Part(NamedTuple):
+    experiment: Experiment
+    setting: Setting
+    rows: Rows
+    claims: list[Claim]
+
+
+def write_page(folder: Path, page: Path) -> Path:
+    """Write the page from the data in a folder; the full setting where it is there."""
+    parts = []
+    for name in EXPERIMENTS:
+        for setting in ("full", "quick", "tiny"):
+            if file_of(folder, setting, name).exists():
+                experiment = load_experiment(name)
+                rows = read_rows(file_of(folder, setting, name))
+                parts.append(_Part(experiment, setting, rows, experiment.claims(rows)))
+                break
+    lines = [
+        "# The paper's tables and figures, measured",
+        "",
+        "Written by `sdifp reproduce` from the data that it saved: no number on this "
+        "page is typed by hand. The paper's values stand beside ours where it prints "
+        "them.",
+        "",
+        "| the paper says | verdict | measured |",
+        "| --- | --- | --- |",
+    ]
+    for part in parts:
+        for claim in part.claims:
+            where = f"([{part.experiment.name}](#{_anchor(part)}))"
+            lines.append(
+                f"| {claim.text} | **{claim.verdict}** | {claim.because} {where} |"
+            )
+    for part in parts:
+        lines += ["", f"## {_title(part)}", "", *_section(part, folder, page)]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(page, ("\n".join(lines) + "\n").encode())
+    return page
+
+
+def _title(part: _Part) -> str:
+    return part.experiment.name
+
+
+def _anchor(part: _Part) -> str:
+    return _title(part).lower().replace(" ", "-")
+
+
+def _section(part: _Part, folder: Path, page: Path) -> list[str]:
+    experiment, setting, rows, _ = part
+    here = file_of(folder, setting, experiment.name).parent
+    link = lambda name: Path(os.path.relpath(here / name, page.parent)).as_posix()
+    labels = ", ".join(f"`{name}`" for name in experiment.labels)
+    of_paper = f" In the paper: {labels}." if labels else " Not in the paper."
+    lines = [f"**{experiment.title}.**{of_paper}", "", experiment.text, ""]
+    if setting != "full":
+        lines += [f"*{QUICK[0].upper()}{QUICK[1:]}.*", ""]
+    lines += [f"![{experiment.alt}]({link('figure.png')})", ""]
+    table = body_of(experiment, rows)
+    if len(table) <= _LINES:
+        lines += [*table, ""]
+    else:
+        # The sentences below the table are not to be missed.
+        below = [line for line in table if line and not line.startswith("|")]
+        lines += [f"[The table]({link('table.md')})."]
+        lines += [x for line in below for x in ("", line)] + [""]
+    origins = {
+        (row["command"], row["versions"], row["machine"]): None for row in rows
+    }
+    for command, versions, machine in origins:
+        lines.append(f"`{command}` ({versions}; {machine})")
+    return lines

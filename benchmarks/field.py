@@ -19,9 +19,9 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
-from _timing import interleaved
 
 import sdifp
+from sdifp._timing import interleaved
 
 KEY = jax.random.key(0)
 

@@ -26,9 +26,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _timing import interleaved
 
 import sdifp
+from sdifp._timing import interleaved
 
 KEY = jax.random.key(0)
 POINTS = 100

@@ -40,9 +40,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from _timing import interleaved
 
 import sdifp
+from sdifp._timing import interleaved
 
 KEY = jax.random.key(0)
 BOX = sdifp.Box([-9.0], [11.0], periodic=True)

@@ -13,9 +13,9 @@ import platform
 import jax
 import jax.numpy as jnp
 import numpy as np
-from _timing import interleaved
 
 import sdifp
+from sdifp._timing import interleaved
 
 # Arrays of 8-byte numbers that `project` has to move, over the two that a copy moves.
 COPIES = 3

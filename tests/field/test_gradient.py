@@ -173,8 +173,8 @@ def test_forgetting_the_importance_factor_fails_the_same_test(monkeypatch):
 
     choose = _gradient.choose_nodes
 
-    def unweighted(key, size, k, stratified):
-        index, _ = choose(key, size, k, stratified)
+    def unweighted(key, rule, k, stratified):
+        index, _ = choose(key, rule, k, stratified)
         weights = jnp.asarray(RULES["spread weights"].weights)[index]
         return index, 1.0 / (k * weights)
 
@@ -186,12 +186,14 @@ def test_forgetting_the_importance_factor_fails_the_same_test(monkeypatch):
 
 
 @pytest.mark.parametrize("stratified", [True, False])
-@pytest.mark.parametrize(("size", "k"), [(10, 3), (12, 12), (7, 1), (1000, 64)])
-def test_chosen_nodes_are_different_and_sums_unbiased(size, k, stratified):
+@pytest.mark.parametrize("kind", ["monte_carlo", "sobol", "lattice"])
+@pytest.mark.parametrize(("size", "k"), [(8, 3), (16, 16), (8, 1), (1024, 64)])
+def test_chosen_nodes_are_different_and_sums_unbiased(kind, size, k, stratified):
     from sdifp._field._gradient import choose_nodes
 
+    rule = getattr(sdifp, kind)(sdifp.Box.cube(2), size, key=KEY)
     keys = jax.random.split(KEY, 4000)
-    choose = lambda key: choose_nodes(key, size, k, stratified)
+    choose = lambda key: choose_nodes(key, rule, k, stratified)
     index, factor = once(jax.vmap(choose))(keys)
     assert all(len(set(row)) == k for row in np.asarray(index[:50]).tolist())
     assert int(index.min()) >= 0
@@ -225,3 +227,51 @@ def test_subsampled_gradient_takes_memory_of_the_sample_only():
         return run.lower(params).compile().memory_analysis().temp_size_in_bytes
 
     assert extra(sdifp.Subsampled(16, chunk=1000)) < 2 * extra(sdifp.Exact(1000))
+
+
+@pytest.mark.parametrize(("size", "k"), [(10, 3), (12, 12), (7, 1), (1000, 64)])
+def test_one_node_of_each_run_of_any_length(size, k):
+    index, factor = sdifp.monte_carlo(BOX, size, key=KEY).sample(KEY, k)
+    edges = np.arange(k + 1) * size // k
+    assert (
+        np.searchsorted(edges, np.asarray(index), "right") == 1 + np.arange(k)
+    ).all()
+    assert np.asarray(factor).sum() == size
+
+
+@pytest.mark.parametrize("kind", ["sobol", "lattice"])
+@pytest.mark.parametrize("k", [1, 4, 64])
+def test_a_sample_of_a_net_or_lattice_is_one_itself(kind, k):
+    box = sdifp.Box.cube(3, 0.0, 1.0, periodic=True)
+    rule = getattr(sdifp, kind)(box, 256, key=KEY)
+    for seed in range(5):
+        index, _ = rule.sample(jax.random.key(seed), k)
+        nodes = np.asarray(rule.at(index)[0])
+        # Each of k equal parts of every axis has one node (a lattice has them at
+        # equal distances, and may have one just beside an edge).
+        places = np.sort(
+            (nodes - nodes.min(0)) * k if kind == "lattice" else nodes * k, 0
+        )
+        if kind == "lattice":
+            np.testing.assert_allclose(
+                places, np.arange(k)[:, None] + np.zeros(3), atol=1e-6
+            )
+        else:
+            assert (np.floor(places) == np.arange(k)[:, None]).all()
+
+
+@pytest.mark.parametrize("kind", ["sobol", "lattice"])
+def test_a_spread_sample_has_far_less_noise_in_ten_dimensions(kind):
+    box = sdifp.Box.cube(10, periodic=True)
+    rule = getattr(sdifp, kind)(box, 4096, key=KEY)
+    nodes = np.asarray(rule.nodes)
+    values = np.exp(np.cos(np.pi * nodes).sum(1) / np.sqrt(10.0))
+
+    def noise(stratified):
+        from sdifp._field._gradient import choose_nodes
+
+        keys = jax.random.split(KEY, 200)
+        choose = jax.vmap(lambda key: choose_nodes(key, rule, 256, stratified)[0])
+        return values[np.asarray(once(choose)(keys))].mean(1).std()
+
+    assert noise(True) < 0.5 * noise(False)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import check_count
@@ -72,8 +71,10 @@ class Subsampled(GradientMode):
     **Arguments:**
 
     - `k`: how many nodes the gradient is estimated from.
-    - `stratified`: one node from each of `k` runs of neighbours (less noise), instead
-        of `k` nodes at random.
+    - `stratified`: nodes that are spread as evenly as the rule knows how, instead of
+        `k` nodes at random: for Sobol points and lattices a smaller rule of their kind
+        (far less noise if `k` is a power of two), else one node from each of `k` runs
+        of neighbours.
     - `chunk`: how many nodes are evaluated at a time.
     """
 
@@ -95,7 +96,7 @@ class Subsampled(GradientMode):
         if self.key is None:
             return streamed_moments(evaluate, rule, self.chunk)
         whole = streamed_moments(frozen, rule, self.chunk)
-        index, factor = choose_nodes(self.key, rule.size, self.k, self.stratified)
+        index, factor = choose_nodes(self.key, rule, self.k, self.stratified)
         nodes, weights = rule.at(index)
         # The difference is zero in value and in every derivative by x and t; its
         # gradient by the parameters is the estimate.
@@ -159,7 +160,7 @@ class MiniBatch(GradientMode):
     ) -> Moments:
         if self.key is None:
             return streamed_moments(evaluate, rule, _CHUNK)
-        index, factor = choose_nodes(self.key, rule.size, self.k, stratified=False)
+        index, factor = choose_nodes(self.key, rule, self.k, stratified=False)
         nodes, weights = rule.at(index)
         values, profile = evaluate(nodes)
         return moments_of_part(values, factor * weights, profile)
@@ -188,14 +189,11 @@ def streamed_moments(evaluate: Evaluate, rule: QuadratureRule, chunk: int) -> Mo
 
 
 def choose_nodes(
-    key: Array, size: int, k: int, stratified: bool
+    key: Array, rule: QuadratureRule, k: int, stratified: bool
 ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
     """`k` different random nodes, and the factors on their weights that make sums over
     them unbiased: the inverse of the probability with which each was chosen."""
-    if not stratified:
-        index = jax.random.choice(key, size, (k,), replace=False)
-        return index, jnp.full(k, size / k)
-    edges = np.arange(k + 1) * size // k
-    lengths = np.diff(edges)
-    steps = jax.random.randint(key, (k,), 0, lengths)
-    return jnp.asarray(edges[:-1]) + steps, jnp.asarray(lengths, float)
+    if stratified:
+        return rule.sample(key, k)
+    index = jax.random.choice(key, rule.size, (k,), replace=False)
+    return index, jnp.full(k, rule.size / k)

@@ -1,7 +1,6 @@
 """Measure estimators against the full gradient: bias, noise, time and memory."""
 
 import math
-import time
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
@@ -16,6 +15,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
 from .._field import ConservedField, Detached, Exact, MiniBatch
+from .._timing import interleaved
 from ._apply import batch_of
 from ._estimators import Disjoint, Estimator, Full, Independent, Shared, Symmetric, stde
 from ._residual import Residual
@@ -215,8 +215,8 @@ def audit(
     if honest and len(sizes) == 1 and sizes[0] <= _MOST_TERMS:
         bias_one = _covariance(residual, exact, x, t, sizes[0])
     runs = {name: gradient(e) for name, e in estimators.items()}
-    times = _interleaved(
-        {k: lambda run=run: run(params, key) for k, run in runs.items()}
+    times = interleaved(
+        9, {k: lambda run=run: run(params, key) for k, run in runs.items()}
     )
     rows = []
     for number, (name, estimator) in enumerate(estimators.items()):
@@ -360,16 +360,3 @@ def _bias_factor(estimator: Estimator, terms: int) -> float | None:
     if isinstance(estimator, Disjoint):
         return -terms / (terms - 1)
     return 0.0 if isinstance(estimator, Independent | Symmetric) else None
-
-
-def _interleaved(runs: Mapping[str, Any], rounds: int = 9) -> dict[str, float]:
-    """Seconds of one call of each, in turns, the median of the best third."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        jax.block_until_ready(run())
-    for _ in range(rounds):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            jax.block_until_ready(run())
-            times[name].append(time.perf_counter() - start)
-    return {k: float(np.median(sorted(v)[: rounds // 3])) for k, v in times.items()}

@@ -12,6 +12,7 @@ from ._rule import (
     check_power_of_two,
     draw_digits,
     from_digits,
+    random_coset,
     seed_from,
 )
 
@@ -37,6 +38,14 @@ class LatticeRule(QuadratureRule):
         tent = 1.0 - jnp.abs(2.0 * unit - 1.0)
         unit = jnp.where(self.domain.periodic[None, :], unit, tent)
         return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
+
+    def sample(self, key: Array, k: int) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+        # With their binary digits reversed, runs of indices become every so many
+        # nodes: a lattice with fewer nodes.
+        run, index = random_coset(key, self.size, k), jnp.zeros(k, int)
+        for bit in range(self.size.bit_length() - 1):
+            index = 2 * index + ((run >> bit) & 1)
+        return index, jnp.full(k, self.size / k)
 
     def redraw(self, key: Array) -> QuadratureRule:
         shift = draw_digits(key, self.dimension)

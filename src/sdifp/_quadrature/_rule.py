@@ -54,6 +54,18 @@ class QuadratureRule(eqx.Module):
             )
         return self.at(start + jnp.arange(length))
 
+    def sample(self, key: Array, k: int) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+        """The indices of `k` different random nodes, spread as evenly as the rule
+        knows how, and the factors on their weights that make sums over them unbiased:
+        the inverse of the probability with which each was chosen.
+
+        Here one node from each of `k` runs of neighbours in the list.
+        """
+        edges = np.arange(k + 1) * self.size // k
+        lengths = np.diff(edges)
+        steps = jax.random.randint(key, (k,), 0, lengths)
+        return jnp.asarray(edges[:-1]) + steps, jnp.asarray(lengths, float)
+
     @property
     def is_randomised(self) -> bool:
         """Whether `redraw` gives fresh nodes."""
@@ -198,6 +210,13 @@ def from_digits(digits: UInt32[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The numbers in [0, 1] with these 32 binary digits, in the middle of the cell
     that they leave, so that the mean over random digits is exact."""
     return (digits.astype(jnp.result_type(float)) + 0.5) * 2.0**-32
+
+
+def random_coset(key: Array, size: int, k: int) -> Int[Array, " k"]:
+    """`j xor r` for j below k and one random r below `size = 2**m`: every index is as
+    likely as any other, and the set is made of runs of `2**i` indices that begin at a
+    multiple of `2**i`, one such run if k is a power of two."""
+    return jnp.arange(k) ^ jax.random.randint(key, (), 0, size)
 
 
 def check_size(name: str, size: int) -> int:

@@ -11,6 +11,7 @@ from ._rule import (
     check_power_of_two,
     draw_digits,
     from_digits,
+    random_coset,
     seed_from,
 )
 
@@ -41,6 +42,10 @@ class SobolRule(QuadratureRule):
             digits = digits ^ jnp.where(chosen, row[None, :], jnp.uint32(0))
         unit = from_digits(digits)
         return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
+
+    def sample(self, key: Array, k: int) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+        # A run of 2**i nodes that begins at a multiple of 2**i is a net itself.
+        return random_coset(key, self.size, k), jnp.full(k, self.size / k)
 
     def redraw(self, key: Array) -> QuadratureRule:
         shift = draw_digits(key, self.dimension)

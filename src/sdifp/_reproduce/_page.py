@@ -81,9 +81,7 @@ def _section(part: _Part, folder: Path, page: Path) -> list[str]:
         below = [line for line in table if line and not line.startswith("|")]
         lines += [f"[The table]({link('table.md')})."]
         lines += [x for line in below for x in ("", line)] + [""]
-    origins = {
-        (row["command"], row["versions"], row["machine"]): None for row in rows
-    }
+    origins = {(row["command"], row["versions"], row["machine"]): None for row in rows}
     for command, versions, machine in origins:
         lines.append(f"`{command}` ({versions}; {machine})")
     return lines

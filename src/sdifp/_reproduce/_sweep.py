@@ -55,7 +55,9 @@ def tasks_for(
             if key in done:
                 continue
             if key in taken:
-                data.add(experiment, case, seed, taken[key], origin(experiment, setting))
+                data.add(
+                    experiment, case, seed, taken[key], origin(experiment, setting)
+                )
                 changed = True
                 continue
             left.append(Task(experiment, case, seed, setting))
@@ -136,7 +138,9 @@ def _in_processes(
 ) -> Iterator[Outcome]:
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    allowed = (
+        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    )
     for k in range(jobs):
         cores.put(allowed[k % len(allowed) :: jobs] if allowed else [])
     with ProcessPoolExecutor(jobs, context, _begin, (cores,)) as pool:

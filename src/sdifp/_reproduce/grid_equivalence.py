@@ -26,9 +26,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     problem = problem_of(case["equation"], 1)
     net = network(case["equation"], 1, seed)
     rule = GridProjection(case["N"]).rule(problem, case["N"], jnp.zeros(0))
-    u = conserve(
-        net, rule, problem.mass, problem.energy, normalised=problem.normalised
-    )
+    u = conserve(net, rule, problem.mass, problem.energy, normalised=problem.normalised)
     x = np.asarray(rule.nodes)
     times = np.linspace(0.0, problem.duration, _TIMES[setting])
     curve = []

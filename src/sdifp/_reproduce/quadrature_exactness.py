@@ -165,9 +165,7 @@ def _draw(rows: Rows) -> Figure:
                     errors = [
                         _rms(rows, f"continuum_{moment}", M=m, **case) for m in sizes
                     ]
-                    axes.loglog(
-                        sizes, errors, dash, marker=marker, ms=4, color=colour
-                    )
+                    axes.loglog(sizes, errors, dash, marker=marker, ms=4, color=colour)
                     exact = [_rms(rows, f"rule_{moment}", M=m, **case) for m in sizes]
                     axes.loglog(
                         sizes,
@@ -194,9 +192,7 @@ def _draw(rows: Rows) -> Figure:
 def _claims(rows: Rows) -> list[Claim]:
     worst = max(*rows.values("rule_first"), *rows.values("rule_second"))
     sizes = rows.known("M")
-    rms = lambda rule, m, **more: _rms(
-        rows, "continuum_first", rule=rule, M=m, **more
-    )
+    rms = lambda rule, m, **more: _rms(rows, "continuum_first", rule=rule, M=m, **more)
     few, many = rms("Monte Carlo", sizes[0]), rms("Monte Carlo", sizes[-1])
     rate = math.log(few / many) / math.log(sizes[-1] / sizes[0])
     least = rows.known("D")[0]

@@ -60,9 +60,7 @@ def _draw(rows: Rows) -> Figure:
     figure = new_figure(9.0, 3.8)
     left, right = figure.subplots(1, 2)
     styles = ((GREY, ":", "^"), (ORANGE, "--", "s"), (BLUE, "-", "o"))
-    for floor, (colour, line, marker) in zip(
-        rows.known("floor"), styles, strict=False
-    ):
+    for floor, (colour, line, marker) in zip(rows.known("floor"), styles, strict=False):
         for axes, quantity in ((left, "scale"), (right, "second")):
             x, y = rows.line("deviation", quantity, floor=floor)
             axes.loglog(

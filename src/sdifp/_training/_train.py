@@ -16,6 +16,7 @@ from .._checks import check_count
 from .._field import Certificate, ConservedField
 from .._methods import SDIFP, Method
 from .._networks import InTurn
+from .._quadrature import QuadratureRule
 from ..problems import Problem, Recipe
 from ._metrics import TIMES, Metrics, independent_rule, measure
 from ._snapshot import from_arrays, to_arrays
@@ -108,6 +109,11 @@ class Training:
         return self._windows.length
 
     @property
+    def final_rule(self) -> QuadratureRule:
+        """The rule of the method's integrals after the training."""
+        return self._windows.final_rule
+
+    @property
     def step(self) -> int:
         """Steps done, in all windows."""
         return self._number * self.recipe.steps + int(self.state.step)
@@ -162,7 +168,7 @@ class Training:
         windows = (*self._done, last)
         ends = tuple(k * self.length for k in range(1, len(windows)))
         net = last if len(windows) == 1 else InTurn(windows, ends)
-        field = self.method.finish(self.problem, net, self._windows.final_rule)
+        field = self.method.finish(self.problem, net, self.final_rule)
         end = len(windows) * self.length
         certificate = None
         if isinstance(field, ConservedField):

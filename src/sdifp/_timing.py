@@ -1,17 +1,18 @@
-"""How the benchmarks take times: warmed up, interleaved, best third."""
+"""How times are taken: warmed up, in turns, best third."""
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 
 
 def interleaved(
-    runs: int, contenders: dict[str, Callable[[], object]], settle: bool = False
+    runs: int, contenders: Mapping[str, Callable[[], object]], settle: bool = False
 ) -> dict[str, float]:
-    """The median of the best third of interleaved runs of each contender; with `settle`
-    each after one that is not timed, so that none pays for the memory of another."""
+    """Seconds of one call of each contender: the median of the best third of runs in
+    turns; with `settle` each after one that is not timed, so that none pays for the
+    memory of another."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for run in contenders.values():
         jax.block_until_ready(run())

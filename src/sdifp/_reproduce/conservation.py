@@ -1,0 +1,276 @@
+"""All methods on four equations in one to three dimensions: integrals and error."""
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+
+from .._field import Subsampled
+from .._methods import (
+    SDIFP,
+    AugmentedLagrangian,
+    GridProjection,
+    Method,
+    Plain,
+    PostHoc,
+    Soft,
+)
+from .._networks import Architecture
+from .._quadrature import monte_carlo
+from .._report._style import CYCLE, ZERO, new_figure, plain
+from ..problems import GridPoints, Problem, RandomPoints, Recipe
+from ._experiment import (
+    CONDITION,
+    CONFIRMED,
+    NOT,
+    Case,
+    Claim,
+    Experiment,
+    Rows,
+    Setting,
+    Value,
+)
+from ._fields import EQUATIONS, problem_of
+from ._trained import outcome, run_of
+
+METHODS = (
+    "Plain",
+    "PINN-SC",
+    "AugmentedLagrangian",
+    "PINN-proj",
+    "PostHoc",
+    "SDIFP",
+    "SDIFP, Monte Carlo",
+)
+POINTS = ("fixed grid", "random")
+# Advection: dimension, method, then fixed grid c1, c2 and random c1, c2.
+_PAPER = {
+    (1, "PINN-SC"): (5.42e-3, 1.95e-3, 2.57e0, 5.97e-1),
+    (1, "PINN-proj"): (9.69e-3, 9.76e-3, 2.52e0, 2.73e0),
+    (1, "SDIFP, Monte Carlo"): (1.56e-6, 9.67e-7, 5.03e-6, 2.27e-6),
+    (2, "PINN-SC"): (6.14e-3, 4.09e-3, 3.69e-1, 2.45e-1),
+    (2, "PINN-proj"): (1.02e-3, 6.82e-4, 3.07e-1, 2.04e-1),
+    (2, "SDIFP, Monte Carlo"): (1.02e-6, 6.82e-7, 1.02e-4, 6.82e-5),
+    (3, "PINN-SC"): (1.54e-2, 4.44e-3, 2.25e0, 6.09e-1),
+    (3, "PINN-proj"): (5.30e-3, 1.79e-3, 2.22e0, 8.16e1),
+    (3, "SDIFP, Monte Carlo"): (5.30e-7, 1.79e-7, 2.33e-5, 2.37e-5),
+}
+# Nodes in training, afterwards, of Monte Carlo, and of the gradient.
+_NODES = {1: (32, 128, 8), 2: (256, 576, 32), 3: (216, 4096, 32)}
+_MONTE_CARLO: dict[Setting, int] = {"tiny": 64, "quick": 2048, "full": 100_000}
+_STEPS: dict[Setting, int] = {"tiny": 2, "quick": 300, "full": 10_000}
+
+
+def cases(setting: Setting) -> list[Case]:
+    """The same for the integrals over time."""
+    tiny = setting == "tiny"
+    return [
+        {"d": d, "equation": equation, "method": method, "points": points}
+        for d in ((1, 2) if tiny else (1, 2, 3))
+        for equation in (("advection",) if tiny else EQUATIONS)
+        for method in METHODS
+        for points in POINTS
+    ]
+
+
+def _method(name: str, problem: Problem, setting: Setting) -> Method:
+    if name == "SDIFP, Monte Carlo":
+        size = _MONTE_CARLO[setting]
+        rule = monte_carlo(problem.box, size, key=jax.random.key(7))
+        return SDIFP(rule=rule, gradient=Subsampled(min(size, 1024)))
+    given: dict[str, Method] = {
+        "Plain": Plain(),
+        "PINN-SC": Soft(10.0),
+        "AugmentedLagrangian": AugmentedLagrangian(10.0, 0.1),
+        "PINN-proj": GridProjection(),
+        "PostHoc": PostHoc(),
+        "SDIFP": SDIFP(),
+    }
+    return given[name]
+
+
+def _recipe(d: int, points: str, setting: Setting) -> Recipe:
+    nodes, final, sample = _NODES[d]
+    kind = GridPoints if points == "fixed grid" else RandomPoints
+    # A hundred points in all, as in the paper, where the budget is the paper's.
+    batch = {"tiny": (2, 8), "quick": (8, 64), "full": (10, 10)}[setting]
+    return Recipe(
+        Architecture() if setting == "full" else Architecture(32, 3),
+        steps=_STEPS[setting],
+        points=kind(*batch),
+        nodes=nodes,
+        final_nodes=final,
+        gradient=Subsampled(sample),
+    )
+
+
+def measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
+    """One training; the same for the integrals over time."""
+    problem = problem_of(case["equation"], case["d"])
+    method = _method(case["method"], problem, setting)
+    run = run_of(problem, method, _recipe(case["d"], case["points"], setting), seed)
+    found = outcome(run, 64 if setting == "tiny" else 10_000, seed)
+    return found
+
+
+def _paper(case: Case) -> dict[str, float]:
+    name = (case["d"], case["method"])
+    if case["equation"] != "advection" or name not in _PAPER:
+        return {}
+    c1, c2 = _PAPER[name][:2] if case["points"] == "fixed grid" else _PAPER[name][2:]
+    # Which of the three it is, the paper does not say: "quadrature-based".
+    return {"c1_rule": c1, "c2_rule": c2}
+
+
+def _draw(rows: Rows) -> Figure:
+    dimensions = rows.known("d")
+    figure = new_figure(11.0, 3.0 * len(dimensions) + 0.6)
+    grid = figure.subplots(
+        len(dimensions), 3, sharex=True, sharey="col", squeeze=False
+    )
+    equations, markers = rows.known("equation"), ("o", "s", "^", "D")
+    for line, d in enumerate(dimensions):
+        for column, (name, title) in enumerate(
+            (("c1", "error of c1"), ("c2", "error of c2"), ("l2", "L2 error"))
+        ):
+            axes = grid[line, column]
+            for k, equation in enumerate(equations):
+                for m, method in enumerate(METHODS):
+                    case = {"d": d, "equation": equation, "method": method}
+                    for points, shift in (("fixed grid", -0.18), ("random", 0.18)):
+                        at = m + shift + 0.08 * (k - 1.5)
+                        kinds = ("continuum", "rule") if name != "l2" else ("",)
+                        for kind in kinds:
+                            quantity = f"{name}_{kind}" if kind else name
+                            value = rows.one(quantity, points=points, **case)
+                            if value is None:
+                                continue
+                            axes.semilogy(
+                                at,
+                                max(value, ZERO),
+                                markers[k],
+                                ms=4.5,
+                                color=CYCLE[k],
+                                fillstyle="none" if kind == "rule" else "full",
+                            )
+            axes.set_xticks(
+                range(len(METHODS)),
+                [m.replace(", ", ",\n") for m in METHODS],
+                rotation=60,
+                fontsize=7,
+            )
+            plain(axes, f"{d}-D, {title}", "", "relative" if column == 0 else "")
+    for k, equation in enumerate(equations):
+        grid[0, 2].plot([], [], markers[k], color=CYCLE[k], label=equation)
+    grid[0, 2].legend(fontsize=7, frameon=False, loc="lower left")
+    text = "filled: continuum, empty: on the rule; left: fixed grid, right: random"
+    figure.suptitle(text, fontsize=9, x=0.01, ha="left")
+    return figure
+
+
+def _median(rows: Rows, quantity: str, **case: str) -> float:
+    return float(np.median(rows.values(quantity, **case)))
+
+
+def _claims(rows: Rows) -> list[Claim]:
+    ours = {"method": "SDIFP"}
+    monte_carlo = {"method": "SDIFP, Monte Carlo"}
+    worst = {
+        kind: max(
+            v
+            for m in ("SDIFP", "SDIFP, Monte Carlo")
+            for c in ("c1", "c2")
+            for v in rows.values(f"{c}_{kind}", method=m)
+        )
+        for kind in ("rule", "continuum")
+    }
+    soft = _median(rows, "c2_rule", method="PINN-SC")
+    plain = _median(rows, "c2_rule", method="Plain")
+    grid = {
+        points: max(rows.values("c2_rule", method="PINN-proj", points=points))
+        for points in rows.known("points")
+    }
+    off = _median(rows, "c2_continuum", **ours)
+    rough = _median(rows, "c2_continuum", **monte_carlo)
+    afterwards = _median(rows, "c2_continuum", method="PostHoc")
+    noise = _median(rows, "c2_random", **ours)
+    l2 = {m: _median(rows, "l2", method=m) for m in rows.known("method")}
+    return [
+        Claim(
+            "SDIFP conserves at 1e-6 or better on fixed grids and on random points.",
+            CONDITION if worst["rule"] < 1e-12 else NOT,
+            f"On its own rule {worst['rule']:.0e} at worst. In the continuum it is the "
+            f"rule that counts: median error of c2 {off:.0e} with the rule that suits "
+            f"the box, {rough:.0e} with Monte Carlo nodes. Measured on 10 000 random "
+            f"points any field looks off by about {noise:.0e}: that is the noise of "
+            f"the measurement.",
+        ),
+        Claim(
+            "SDIFP is three to seven orders of magnitude below the other methods.",
+            CONDITION,
+            f"Below those that do not correct, yes: on the rule, Plain has {plain:.0e} "
+            f"and PINN-SC {soft:.0e} in c2. Not below PINN-proj, which is the same map "
+            f"on its own grid, nor below a plain network that is corrected after "
+            f"training (PostHoc: {afterwards:.0e} in the continuum), which the paper "
+            f"leaves out.",
+        ),
+        Claim(
+            "Random collocation destroys the conservation of PINN-proj.",
+            NOT if grid["random"] < 1e-12 else CONFIRMED,
+            f"Its projection is on its own grid, wherever the residual is looked at: "
+            f"{grid['random']:.0e} on the rule with random points, "
+            f"{grid['fixed grid']:.0e} with a fixed grid. Only integrals that are "
+            f"*measured* on random points are off.",
+        ),
+        Claim(
+            "Conservation makes the solution better (the paper shows no error of it).",
+            CONFIRMED if l2["SDIFP"] < min(l2["Plain"], l2["PostHoc"]) else CONDITION,
+            f"Median relative L2 error: Plain {l2['Plain']:.1e}, PostHoc "
+            f"{l2['PostHoc']:.1e}, SDIFP {l2['SDIFP']:.1e}, PINN-proj "
+            f"{l2['PINN-proj']:.1e}, at equal steps; a step of SDIFP costs more.",
+        ),
+    ]
+
+
+WHY = (
+    "The paper's table cannot be right as it stands: on a uniform grid SDIFP and "
+    "PINN-proj are the same map (grid-equivalence), yet it has them a thousand times "
+    "apart, with the same mantissas. Ours is in float64; the errors that it gives for "
+    "random points are of the size of sampling noise, which is in the measurement and "
+    "not in the field."
+)
+
+EXPERIMENT = Experiment(
+    name="conservation",
+    title="Conservation errors of all methods",
+    labels=("tab:conservation_all",),
+    text=(
+        "Each method is trained on each equation, with residual points on a fixed "
+        "uniform grid and random. Errors of mass (c1) and energy (c2) are relative and "
+        "the worst over time: on the rule that the method uses (for those that use "
+        "none, the one that SDIFP uses), in the continuum (on an independent, finer "
+        "rule), and on 10 000 random points. PINN-SC is a penalty, PINN-proj a "
+        "projection on a fixed grid in the graph, PostHoc a plain training that is "
+        "corrected afterwards; SDIFP has the rule that suits the box, and Monte Carlo "
+        "nodes as in the paper. The paper shows advection only."
+    ),
+    cases=cases,
+    measure=measure,
+    columns={
+        "c1_rule": "c1, on the rule",
+        "c2_rule": "c2, on the rule",
+        "c1_continuum": "c1, continuum",
+        "c2_continuum": "c2, continuum",
+        "c1_random": "c1, random points",
+        "c2_random": "c2, random points",
+        "l2": "relative L2",
+    },
+    draw=_draw,
+    alt="Errors of both integrals and of the solution for seven methods, four equations "
+    "and three dimensions",
+    claims=_claims,
+    paper=_paper,
+    reasons={"c1_rule": WHY, "c2_rule": WHY},
+    seeds={"tiny": 1, "quick": 1, "full": 3},
+    seconds=9.0,
+    shares=("integrals-over-time",),
+)

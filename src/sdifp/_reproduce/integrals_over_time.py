@@ -1,0 +1,166 @@
+"""Mass and energy of all methods over time, and their errors."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from .._report._style import CYCLE, ZERO, new_figure, plain
+from . import conservation
+from ._experiment import CONDITION, NOT, Claim, Experiment, Rows
+
+_DASHES = ("-", "--", "-.", ":", (0, (1, 1)), "-", "--")
+_NAMES = {"c1": "mass (mean)", "c2": "energy (mean square)"}
+
+
+def _draw(rows: Rows) -> dict[str, Figure]:
+    out = {}
+    for d in rows.known("d"):
+        here = rows.where(d=d)
+        out["figure" if d == 1 else f"figure-{d}d"] = _errors(here, d)
+        if d == 1:
+            out["figure-curves"] = _curves(here)
+    return out
+
+
+def _lines(rows: Rows, equation: str, points: str, quantity: str) -> list:
+    found = []
+    for k, method in enumerate(conservation.METHODS):
+        case = {"equation": equation, "points": points, "method": method}
+        curve, times = rows.one(quantity, **case), rows.one("times", **case)
+        if curve is not None:
+            found.append((k, method, times, curve))
+    return found
+
+
+def _errors(rows: Rows, d: int) -> Figure:
+    equations = rows.known("equation")
+    figure = new_figure(11.0, 2.3 * len(equations) + 0.6)
+    grid = figure.subplots(len(equations), 4, sharey=True, squeeze=False)
+    for line, equation in enumerate(equations):
+        for column, (symbol, points) in enumerate(
+            (c, p) for c in _NAMES for p in conservation.POINTS
+        ):
+            axes = grid[line, column]
+            quantity = f"{symbol}_continuum_over_time"
+            for k, method, times, curve in _lines(rows, equation, points, quantity):
+                axes.semilogy(
+                    times,
+                    np.maximum(curve, ZERO),
+                    linestyle=_DASHES[k],
+                    color=CYCLE[k],
+                    lw=1.3,
+                    label=method,
+                )
+            plain(axes, f"{equation}: {symbol}, {points}", "time" if line else "")
+        grid[line, 0].set_ylabel("relative error, continuum", fontsize=8)
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=7,
+        fontsize=7,
+        frameon=False,
+    )
+    del d
+    return figure
+
+
+def _curves(rows: Rows) -> Figure:
+    equations = rows.known("equation")
+    figure = new_figure(11.0, 2.3 * len(equations) + 0.6)
+    grid = figure.subplots(len(equations), 4, squeeze=False)
+    for line, equation in enumerate(equations):
+        for column, (symbol, points) in enumerate(
+            (c, p) for c in _NAMES for p in conservation.POINTS
+        ):
+            axes = grid[line, column]
+            quantity = f"{symbol}_over_time"
+            for k, method, times, curve in _lines(rows, equation, points, quantity):
+                axes.plot(
+                    times,
+                    curve,
+                    linestyle=_DASHES[k],
+                    color=CYCLE[k],
+                    lw=1.3,
+                    label=method,
+                )
+            case = {"equation": equation, "points": points}
+            target = rows.one(f"{symbol}_target", **case)
+            times = rows.one("times", **case)
+            axes.plot(times, target, "x", ms=4, color="0.2", label="target")
+            # A constant is not to be drawn as its rounding.
+            low, high = axes.get_ylim()
+            middle, half = 0.5 * (low + high), 0.5 * (high - low)
+            half = max(half, 0.02 * abs(middle))
+            axes.set_ylim(middle - half, middle + half)
+            plain(axes, f"{equation}: {symbol}, {points}", "time" if line else "")
+        grid[line, 0].set_ylabel("divided by the volume", fontsize=8)
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=8,
+        fontsize=7,
+        frameon=False,
+    )
+    return figure
+
+
+def _claims(rows: Rows) -> list[Claim]:
+    def worst(method: str, kind: str) -> float:
+        return max(
+            max(curve)
+            for symbol in _NAMES
+            for curve in rows.values(f"{symbol}_{kind}_over_time", method=method)
+        )
+
+    def drift(method: str) -> float:
+        return float(
+            np.median(
+                [curve[-1] for curve in rows.values("c2_continuum_over_time", method=method)]
+            )
+        )
+
+    exact = worst("SDIFP", "rule")
+    return [
+        Claim(
+            "SDIFP tracks both integrals at all times, whatever the points; the other "
+            "methods drift.",
+            CONDITION if exact < 1e-12 else NOT,
+            f"SDIFP on its rule {exact:.0e} at all times, in the continuum "
+            f"{worst('SDIFP', 'continuum'):.0e} at worst (the coarsest rule, in three "
+            f"dimensions). At the end c2 is off by {drift('Plain'):.0e} (Plain), "
+            f"{drift('PINN-SC'):.0e} (PINN-SC), but by {drift('PINN-proj'):.0e} "
+            f"(PINN-proj) and {drift('PostHoc'):.0e} (PostHoc), with random points as "
+            f"with a grid.",
+        )
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="integrals-over-time",
+    title="Mass and energy over time",
+    labels=(
+        "fig:ct_curves_fix",
+        "fig:ct_curves_mc",
+        "fig:ct_failure_1d",
+        "fig:ct_failure_2d",
+        "fig:ct_failure_3d",
+    ),
+    text=(
+        "The trainings of `conservation`, over time: errors in the continuum in one, "
+        "two and three dimensions, and in one dimension the integrals themselves with "
+        "their targets."
+    ),
+    cases=conservation.cases,
+    measure=conservation.measure,
+    columns={
+        "c1_rule": "c1, on the rule",
+        "c2_rule": "c2, on the rule",
+        "c1_continuum": "c1, continuum",
+        "c2_continuum": "c2, continuum",
+    },
+    draw=_draw,
+    alt="Errors of mass and energy over time for seven methods",
+    claims=_claims,
+    seeds=conservation.EXPERIMENT.seeds,
+    seconds=conservation.EXPERIMENT.seconds,
+    shares=("conservation",),
+)

@@ -19,6 +19,7 @@ _COMMANDS = {
     "predict": ("_predict", "Evaluate the field of a run at points in a file."),
     "compare": ("_inspect", "One table and one picture of several runs."),
     "audit": ("_audit", "Measure the estimators of the gradient on a problem."),
+    "reproduce": ("_reproduce", "Measure the tables and figures of the paper."),
     "list": ("_names", "List problems, methods, rules, estimators and more."),
     "info": ("_inspect", "What a run is, how far it is, and what came out."),
     "completion": ("_names", "Print what completes the commands in a shell."),

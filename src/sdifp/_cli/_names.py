@@ -5,6 +5,7 @@ import os
 import click
 
 from .._config import LISTED, NAMES, nearest
+from .._reproduce import EXPERIMENTS
 from ._options import json_option, print_json
 
 
@@ -12,12 +13,12 @@ from ._options import json_option, print_json
 @click.argument("kind", required=False)
 @json_option
 def list_command(kind: str | None, as_json: bool) -> None:
-    """List problems, methods, rules, estimators, optimisers and gradients."""
-    kinds = LISTED if kind is None else (kind,)
-    for name in kinds:
-        if name not in NAMES:
-            raise click.UsageError(f"unknown kind {name!r}; {nearest(name, LISTED)}")
-    found = {name: NAMES[name] for name in kinds}
+    """List problems, methods, rules, estimators, optimisers, gradients and
+    experiments."""
+    known = {name: NAMES[name] for name in LISTED} | {"experiments": EXPERIMENTS}
+    if kind is not None and kind not in known:
+        raise click.UsageError(f"unknown kind {kind!r}; {nearest(kind, known)}")
+    found = known if kind is None else {kind: known[kind]}
     if as_json:
         print_json(found)
         return

@@ -1,5 +1,6 @@
 """Measure estimators against the full gradient: bias, noise, time and memory."""
 
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path as FilePath
@@ -216,7 +217,7 @@ def audit(
         bias_one = _covariance(residual, exact, x, t, sizes[0])
     runs = {name: gradient(e) for name, e in estimators.items()}
     times = interleaved(
-        9, {k: lambda run=run: run(params, key) for k, run in runs.items()}
+        9, {k: functools.partial(run, params, key) for k, run in runs.items()}
     )
     rows = []
     for number, (name, estimator) in enumerate(estimators.items()):

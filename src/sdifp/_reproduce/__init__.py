@@ -11,5 +11,6 @@ from ._names import EXPERIMENTS as EXPERIMENTS
 from ._names import load_experiment as load_experiment
 from ._page import write_page as write_page
 from ._sweep import Task as Task
+from ._sweep import is_complete as is_complete
 from ._sweep import sweep as sweep
 from ._sweep import tasks_for as tasks_for

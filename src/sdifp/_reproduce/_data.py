@@ -60,7 +60,7 @@ class Data:
                 row["seeds"].append(seed)
                 row["values"].append(finite(_short(value)))
             row["paper"] = published.get(quantity)
-            row |= _summary(row["values"]) | origin
+            row.update(_summary(row["values"]), **origin)
 
     def save(self) -> None:
         """Write the file, as a whole."""
@@ -90,13 +90,14 @@ def _read(file: Path) -> list[Row]:
     return list(rows)
 
 
-def _summary(values: list[Value]) -> dict[str, Value]:
+def _summary(values: list[Value]) -> dict[str, Any]:
     """Median and range over seeds; of curves the median alone, time by time. One
     failure among the seeds fails the row."""
     if any(v is None for v in values):
         return {"measured": None, "low": None, "high": None}
-    if any(isinstance(v, list) for v in values):
-        columns = zip(*values, strict=True)  # type: ignore[arg-type]
+    curves: list[Any] = [v for v in values if isinstance(v, list)]
+    if curves:
+        columns = zip(*curves, strict=True)
         middle = [_median(list(c)) for c in columns]
         return {"measured": middle, "low": None, "high": None}
     numbers: list[Any] = list(values)

@@ -21,10 +21,12 @@ def draw(experiment: Experiment, folder: Path, setting: Setting) -> Path:
     write_whole(
         file.with_name("table.md"), table_of(experiment, rows, setting).encode()
     )
-    figure = experiment.draw(rows)
-    if setting != "full":
-        figure.supxlabel(QUICK, fontsize=7, x=0.005, ha="left", style="italic")
-    figure.savefig(file.with_name("figure.png"), dpi=130)
+    drawn = experiment.draw(rows)
+    figures = drawn if isinstance(drawn, dict) else {"figure": drawn}
+    for name, figure in figures.items():
+        if setting != "full":
+            figure.supxlabel(QUICK, fontsize=7, x=0.005, ha="left", style="italic")
+        figure.savefig(file.with_name(f"{name}.png"), dpi=130)
     return file.parent
 
 
@@ -43,10 +45,10 @@ def body_of(experiment: Experiment, rows: Rows) -> list[str]:
         q: any(row["paper"] is not None for row in rows.where(q)) for q in shown
     }
     cases: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["quantity"] in shown:
-            name = str(sorted(row["case"].items(), key=str))
-            cases.setdefault(name, {"case": row["case"]})[row["quantity"]] = row
+    for each in rows:
+        if each["quantity"] in shown:
+            name = str(sorted(each["case"].items(), key=str))
+            cases.setdefault(name, {"case": each["case"]})[each["quantity"]] = each
     by = list(dict.fromkeys(k for found in cases.values() for k in found["case"]))
     head = list(by)
     for quantity in shown:
@@ -58,7 +60,7 @@ def body_of(experiment: Experiment, rows: Rows) -> list[str]:
     for found in cases.values():
         cells = [str(found["case"].get(k, "")) for k in by]
         for quantity in shown:
-            row = found.get(quantity)
+            row: Any = found.get(quantity)
             off = row is not None and differs(row)
             if off:
                 differ[quantity] = differ.get(quantity, 0) + 1

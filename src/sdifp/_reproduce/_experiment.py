@@ -2,9 +2,10 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Case = dict[str, Any]
 "what is varied, by name"
@@ -103,7 +104,8 @@ class Experiment:
     "of a case and a seed"
     columns: Mapping[str, str]
     "the quantities of the table, with their titles"
-    draw: Callable[[Rows], Figure]
+    draw: "Callable[[Rows], Figure | dict[str, Figure]]"
+    "one picture, or several by the names of their files"
     alt: str
     "what the picture shows, in words"
     claims: Callable[[Rows], list[Claim]]

@@ -1,6 +1,7 @@
 """What the experiments share: the four equations, and networks that are not trained."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from .._networks import Architecture
 from .._quadrature import QuadratureRule
 from ..problems import Problem
 
-EQUATIONS = {
+EQUATIONS: dict[str, Callable[[int], Problem]] = {
     "advection": problems.advection,
     "reaction-diffusion": problems.reaction_diffusion,
     "wave": problems.wave,

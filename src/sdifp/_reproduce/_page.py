@@ -9,7 +9,7 @@ from ._data import read_rows
 from ._draw import QUICK, body_of
 from ._experiment import Claim, Experiment, Rows, Setting
 from ._names import EXPERIMENTS, load_experiment
-from ._sweep import file_of
+from ._sweep import file_of, is_complete
 
 # Longer tables stay in their own file.
 _LINES = 30
@@ -26,9 +26,9 @@ def write_page(folder: Path, page: Path) -> Path:
     """Write the page from the data in a folder; the full setting where it is there."""
     parts = []
     for name in EXPERIMENTS:
+        experiment = load_experiment(name)
         for setting in ("full", "quick", "tiny"):
-            if file_of(folder, setting, name).exists():
-                experiment = load_experiment(name)
+            if is_complete(experiment, folder, setting):
                 rows = read_rows(file_of(folder, setting, name))
                 parts.append(_Part(experiment, setting, rows, experiment.claims(rows)))
                 break
@@ -72,7 +72,8 @@ def _section(part: _Part, folder: Path, page: Path) -> list[str]:
     lines = [f"**{experiment.title}.**{of_paper}", "", experiment.text, ""]
     if setting != "full":
         lines += [f"*{QUICK[0].upper()}{QUICK[1:]}.*", ""]
-    lines += [f"![{experiment.alt}]({link('figure.png')})", ""]
+    for file in sorted(here.glob("figure*.png"), key=lambda f: f.stem):
+        lines += [f"![{experiment.alt}]({link(file.name)})", ""]
     table = body_of(experiment, rows)
     if len(table) <= _LINES:
         lines += [*table, ""]

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._data import Data, key_of
+from ._data import Data, Key, key_of
 from ._experiment import Case, Experiment, Setting, Value
 from ._names import load_experiment
 
@@ -38,28 +38,39 @@ def file_of(folder: Path, setting: Setting, name: str) -> Path:
     return folder / setting / name / "data.json"
 
 
+def is_complete(experiment: Experiment, folder: Path, setting: Setting) -> bool:
+    """Whether all of an experiment is measured."""
+    file = file_of(folder, setting, experiment.name)
+    done = Data(file).measured() if file.exists() else {}
+    return bool(done) and all(k in done for k in _keys(experiment, setting))
+
+
+def _keys(experiment: Experiment, setting: Setting) -> dict[Key, tuple[Case, int]]:
+    """All measurements: the first seed of all cases before the second one."""
+    return {
+        key_of(case, seed): (case, seed)
+        for seed in range(experiment.seeds[setting])
+        for case in experiment.cases(setting)
+    }
+
+
 def tasks_for(
     experiment: Experiment, folder: Path, setting: Setting, again: bool = False
 ) -> list[Task]:
     """What is left to measure; what another experiment has measured is taken over."""
     data = Data(file_of(folder, setting, experiment.name))
     done = {} if again else data.measured()
-    taken = {}
+    taken: dict[Key, dict[str, Value]] = {}
     for other in () if again else experiment.shares:
         taken |= Data(file_of(folder, setting, other)).measured()
     left, changed = [], False
-    # All cases with the first seed before the second one.
-    for seed in range(experiment.seeds[setting]):
-        for case in experiment.cases(setting):
-            key = key_of(case, seed)
-            if key in done:
-                continue
-            if key in taken:
-                data.add(
-                    experiment, case, seed, taken[key], origin(experiment, setting)
-                )
-                changed = True
-                continue
+    for key, (case, seed) in _keys(experiment, setting).items():
+        if key in done:
+            continue
+        if key in taken:
+            data.add(experiment, case, seed, taken[key], origin(experiment, setting))
+            changed = True
+        else:
             left.append(Task(experiment, case, seed, setting))
     if changed:
         data.save()

@@ -181,7 +181,7 @@ def _claims(rows: Rows) -> list[Claim]:
             for k in sizes
         ]
     low, high = min(ratios, default=1.0), max(ratios, default=1.0)
-    near = 0.5 <= low and high <= 2.0
+    near = low >= 0.5 and high <= 2.0
     worst = max(rows.values("coefficients_error", sample="simple", K=sizes[0]))
     return [
         Claim(

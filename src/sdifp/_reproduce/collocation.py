@@ -100,10 +100,14 @@ def _draw(rows: Rows) -> Figure:
                     color=colour,
                     label=f"shift from {_WAYS[way]}" if fill == "full" else None,
                 )
-        title = f"{title} ({equation}; filled: random points, empty: fixed grid)"
         plain(axes, title, "points in a batch", "relative to the deviation")
-        axes.title.set_fontsize(8)
-    grid[0, 0].legend(fontsize=8, frameon=False)
+    grid[0, 0].legend(fontsize=8, frameon=False, loc="center")
+    figure.suptitle(
+        f"{equation} (above: filled markers for random points, empty for a fixed grid)",
+        fontsize=9,
+        x=0.01,
+        ha="left",
+    )
     for axes, way, title in (
         (grid[1, 0], "traditional", "(a) shift from a fixed grid, random batches"),
         (grid[1, 1], "batch", "(b) shift from the batch itself, random batches"),

@@ -124,9 +124,7 @@ def _paper(case: Case) -> dict[str, float]:
 def _draw(rows: Rows) -> Figure:
     dimensions = rows.known("d")
     figure = new_figure(11.0, 3.0 * len(dimensions) + 0.6)
-    grid = figure.subplots(
-        len(dimensions), 3, sharex=True, sharey="col", squeeze=False
-    )
+    grid = figure.subplots(len(dimensions), 3, sharex=True, sharey="col", squeeze=False)
     equations, markers = rows.known("equation"), ("o", "s", "^", "D")
     for line, d in enumerate(dimensions):
         for column, (name, title) in enumerate(
@@ -265,8 +263,8 @@ EXPERIMENT = Experiment(
         "l2": "relative L2",
     },
     draw=_draw,
-    alt="Errors of both integrals and of the solution for seven methods, four equations "
-    "and three dimensions",
+    alt="Errors of both integrals and of the solution for seven methods, four "
+    "equations and three dimensions",
     claims=_claims,
     paper=_paper,
     reasons={"c1_rule": WHY, "c2_rule": WHY},

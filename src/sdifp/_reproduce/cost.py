@@ -96,7 +96,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
         run, argument = _residual(problem, net, estimator, key)
     else:
         run, argument = _inference(problem, net, way, key)
-    compiled = jax.jit(run).lower(argument).compile()
+    compiled: Any = jax.jit(run).lower(argument).compile()
     seconds = interleaved(
         2 if setting == "tiny" else 6, {"it": lambda: compiled(argument)}
     )["it"]

@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from .._field import ConservedField
-from .._methods import SDIFP
+from .._methods import Plain
 from .._networks import Architecture
 from .._operators import Disjoint, Estimator, Independent, Shared, Symmetric, audit
 from .._optimisers import Adam
@@ -46,7 +46,7 @@ def _cases(setting: Setting) -> list[Case]:
 @functools.lru_cache(maxsize=2)
 def _trained(
     dimension: int, steps: int, seed: int
-) -> tuple[Problem, ConservedField, Array, Array]:
+) -> tuple[Problem, Any, Array, Array]:
     problem = manufactured(dimension)
     recipe = Recipe(
         Architecture(32, 2),
@@ -56,7 +56,7 @@ def _trained(
         nodes=256,
     )
     key = jax.random.key(seed)
-    run = train(problem, SDIFP(), recipe=recipe, check=False, key=key)
+    run = train(problem, Plain(), recipe=recipe, check=False, key=key)
     run.advance(steps)
     x, t = RandomPoints(2, 8).draw(key, problem.box, 0.0, problem.duration)
     return problem, run.field, x, t
@@ -187,7 +187,7 @@ EXPERIMENT = Experiment(
     labels=("cor:operator_reuse_bias",),
     text=(
         "The Laplacian of the manufactured problem, sampled by coordinates: the "
-        "gradient of the squared residual of a conserved field at 16 points, against "
+        "gradient of the squared residual of a network at 16 points, against "
         "the one of the full operator. Bias along the direction of the covariance, "
         "with a 99 % interval; lines are the covariance formula, computed from all "
         "terms. Before training, and after 300 steps of Adam."

@@ -1,5 +1,7 @@
 """Mass and energy of all methods over time, and their errors."""
 
+from typing import Any
+
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -15,13 +17,13 @@ def _draw(rows: Rows) -> dict[str, Figure]:
     out = {}
     for d in rows.known("d"):
         here = rows.where(d=d)
-        out["figure" if d == 1 else f"figure-{d}d"] = _errors(here, d)
+        out["figure" if d == 1 else f"figure-{d}d"] = _errors(here)
         if d == 1:
             out["figure-curves"] = _curves(here)
     return out
 
 
-def _lines(rows: Rows, equation: str, points: str, quantity: str) -> list:
+def _lines(rows: Rows, equation: str, points: str, quantity: str) -> list[Any]:
     found = []
     for k, method in enumerate(conservation.METHODS):
         case = {"equation": equation, "points": points, "method": method}
@@ -31,7 +33,7 @@ def _lines(rows: Rows, equation: str, points: str, quantity: str) -> list:
     return found
 
 
-def _errors(rows: Rows, d: int) -> Figure:
+def _errors(rows: Rows) -> Figure:
     equations = rows.known("equation")
     figure = new_figure(11.0, 2.3 * len(equations) + 0.6)
     grid = figure.subplots(len(equations), 4, sharey=True, squeeze=False)
@@ -59,7 +61,6 @@ def _errors(rows: Rows, d: int) -> Figure:
         fontsize=7,
         frameon=False,
     )
-    del d
     return figure
 
 
@@ -105,18 +106,16 @@ def _curves(rows: Rows) -> Figure:
 
 def _claims(rows: Rows) -> list[Claim]:
     def worst(method: str, kind: str) -> float:
-        return max(
-            max(curve)
+        curves: Any = [
+            curve
             for symbol in _NAMES
             for curve in rows.values(f"{symbol}_{kind}_over_time", method=method)
-        )
+        ]
+        return float(np.max(curves))
 
     def drift(method: str) -> float:
-        return float(
-            np.median(
-                [curve[-1] for curve in rows.values("c2_continuum_over_time", method=method)]
-            )
-        )
+        curves: Any = rows.values("c2_continuum_over_time", method=method)
+        return float(np.median([curve[-1] for curve in curves]))
 
     exact = worst("SDIFP", "rule")
     return [

@@ -1,5 +1,6 @@
 """Pinet on the linear constraint over N values, and where it stops."""
 
+import importlib
 from typing import Any
 
 import jax
@@ -47,7 +48,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     weights = np.full(n, 1.0 / n)
     # Less energy than is asked for: a convex set cannot ask for more.
     raw = jnp.asarray(0.5 * rng.standard_normal(n))
-    asked: dict[str, float] = {"mean": _MEAN}
+    asked: dict[str, Any] = {"mean": _MEAN}
     if both:
         asked["second_moment"] = _SECOND
     w = jnp.asarray(weights)
@@ -76,9 +77,9 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
 def _pinet(weights: np.ndarray, both: bool) -> Any:
     """Pinet's layer: the mean as an equality, the energy as the convex inequality that
     it can have."""
-    import pinet
-    from pinet.constraints.non_linear_types import L2NormType
-    from pinet.dataclasses import NonLinearSpecification
+    pinet = importlib.import_module("pinet")
+    kinds = importlib.import_module("pinet.constraints.non_linear_types")
+    given = importlib.import_module("pinet.dataclasses")
 
     n = len(weights)
     equality = pinet.EqualityConstraint(
@@ -88,8 +89,8 @@ def _pinet(weights: np.ndarray, both: bool) -> Any:
     if both:
         ball = [
             pinet.NonLinearConstraint(
-                NonLinearSpecification(
-                    nl_type=L2NormType,
+                given.NonLinearSpecification(
+                    nl_type=kinds.L2NormType,
                     a_mat=jnp.diag(jnp.sqrt(jnp.asarray(weights)))[None],
                     a=jnp.zeros((1, n, 1)),
                     b=jnp.full((1, 1, 1), np.sqrt(_SECOND)),

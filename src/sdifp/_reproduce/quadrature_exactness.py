@@ -100,6 +100,8 @@ def _cases(setting: Setting) -> list[Case]:
         for d in (_DIMENSIONS[:1] if tiny else _DIMENSIONS)
         for m in (_NODES[:2] if tiny else _NODES)
         for rule in _RULES
+        # A lattice has size/4 different generators, and needs one an axis.
+        if rule != "lattice" or d <= m // 4
     ]
 
 
@@ -160,8 +162,8 @@ def _draw(rows: Rows) -> Figure:
             axes = grid[line, column]
             for rule, (colour, marker) in styles.items():
                 for d, dash in zip(dimensions, ("-", "--", ":"), strict=False):
-                    sizes = rows.known("M")
                     case = {"equation": equation, "D": d, "rule": rule}
+                    sizes = rows.where(**case).known("M")
                     errors = [
                         _rms(rows, f"continuum_{moment}", M=m, **case) for m in sizes
                     ]
@@ -199,11 +201,19 @@ def _claims(rows: Rows) -> list[Claim]:
     gains = []
     for rule in ("Sobol", "lattice"):
         for moment in ("first", "second"):
-            mc, other = (
-                _rms(rows, f"continuum_{moment}", rule=r, M=sizes[-1], D=least)
-                for r in ("Monte Carlo", rule)
+            ratios = {}
+            for equation in rows.known("equation"):
+                case = {"M": sizes[-1], "D": least, "equation": equation}
+                mc, other = (
+                    _rms(rows, f"continuum_{moment}", rule=r, **case)
+                    for r in ("Monte Carlo", rule)
+                )
+                ratios[equation] = mc / max(other, 1e-16)
+            low, high = (f(ratios, key=ratios.__getitem__) for f in (min, max))
+            gains.append(
+                f"{rule}, {moment} moment: {ratios[low]:.2g} times ({low}) to "
+                f"{ratios[high]:.2g} times ({high})"
             )
-            gains.append(f"{rule} {mc / other:.0f} times ({moment} moment)")
     return [
         Claim(
             "On the rule both moments hold to about 1e-16, in every dimension and for "
@@ -215,9 +225,11 @@ def _claims(rows: Rows) -> list[Claim]:
             "In the continuum the error falls with the number of nodes: it is that of "
             "the quadrature.",
             CONFIRMED if 0.35 < rate < 0.65 else NOT,
-            f"Monte Carlo: like M to the power -{rate:.2f}, the same in all "
-            f"dimensions. At M = {sizes[-1]}, D = {least} other rules are below it: "
-            f"{', '.join(gains)}.",
+            f"Monte Carlo: like M to the power -{rate:.2f}, in all dimensions. At M = "
+            f"{sizes[-1]}, D = {least} the error is lower with other rules: "
+            f"{'; '.join(gains)}. (The KdV field depends on the sum of the coordinates "
+            f"alone, which a lattice integrates exactly and Sobol points do not "
+            f"favour.)",
         ),
     ]
 
@@ -227,13 +239,13 @@ EXPERIMENT = Experiment(
     title="Errors on the rule and in the continuum",
     labels=("tab:sdifp_quad_exactness", "fig:sdifp_quadrature_exactness"),
     text=(
-        "The exact solution at half its duration, times 0.8 plus 0.3, is corrected on M "
-        "nodes. Its integrals are known in closed form, so that the error of the "
+        "The exact solution at half its duration, times 0.8 plus 0.3, is corrected on "
+        "M nodes. Its integrals are known in closed form, so that the error of the "
         "corrected field in the continuum is, too, without any other quadrature. "
         "Errors of the first moment are relative to the root of the second one. The "
         "paper does not say what its raw fields and units are, so that its continuum "
         "errors compare in order and rate only; it uses Monte Carlo, and Sobol and "
-        "lattice rules stand beside it."
+        "lattice rules stand beside it (a lattice exists in at most M / 4 dimensions)."
     ),
     cases=_cases,
     measure=_measure,
@@ -244,8 +256,8 @@ EXPERIMENT = Experiment(
         "continuum_second": "continuum, second",
     },
     draw=_draw,
-    alt="Continuum errors that fall with the number of nodes, and errors on the rule at "
-    "rounding, for four equations",
+    alt="Continuum errors that fall with the number of nodes, and errors on the rule "
+    "at rounding, for four equations",
     claims=_claims,
     paper=_paper,
     reasons={

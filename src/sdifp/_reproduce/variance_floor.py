@@ -17,7 +17,7 @@ from ._experiment import (
     Value,
 )
 
-_FLOORS = {
+_FLOORS: dict[str, AbsoluteFloor | RelativeFloor] = {
     "none": AbsoluteFloor(0.0),
     "absolute, 1e-8": AbsoluteFloor(1e-8),
     "relative": RelativeFloor(),
@@ -59,16 +59,21 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
 def _draw(rows: Rows) -> Figure:
     figure = new_figure(9.0, 3.8)
     left, right = figure.subplots(1, 2)
-    styles = ((GREY, ":", "^"), (ORANGE, "--", "s"), (BLUE, "-", "o"))
-    for floor, (colour, line, marker) in zip(rows.known("floor"), styles, strict=False):
+    styles = ((GREY, ":", "^", 9), (ORANGE, "--", "s", 5), (BLUE, "-", "o", 4))
+    for floor, (colour, line, marker, size) in zip(
+        rows.known("floor"), styles, strict=False
+    ):
         for axes, quantity in ((left, "scale"), (right, "second")):
             x, y = rows.line("deviation", quantity, floor=floor)
+            # A scale of zero has no place on this axis: the curve ends there.
+            shown = np.where(np.asarray(y) > 0.0, y, np.nan if axes is left else ZERO)
             axes.loglog(
                 x,
-                np.maximum(y, ZERO),
+                shown,
                 line,
                 marker=marker,
-                ms=4,
+                ms=size,
+                fillstyle="none" if floor == "none" else "full",
                 color=colour,
                 label=floor,
             )
@@ -105,8 +110,8 @@ def _claims(rows: Rows) -> list[Claim]:
             f"Largest scale {largest('none'):.0e} without, "
             f"{largest('absolute, 1e-8'):.0e} with the floor of 1e-8. But that floor "
             f"breaks the second moment of every field whose deviation is "
-            f"{max(broken, default=0.0):.0e} or less; the relative one keeps it down to "
-            f"{min(kept, default=0.0):.0e}, where only rounding is left of the field.",
+            f"{max(broken, default=0.0):.0e} or less; the relative one keeps it down "
+            f"to {min(kept, default=0.0):.0e}, where only rounding is left of it.",
         )
     ]
 

@@ -4,16 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test quick lint format docs bench lock clean
+.PHONY: help demo test quick lint format docs bench reproduce lock clean
 
 help:
 	@echo "make demo    train a network on the KdV equation with and without conservation"
 	@echo "make test    run all tests"
-	@echo "make quick   run those that start no program of their own"
+	@echo "make quick   run those that are quick and start no program of their own"
 	@echo "make lint    ruff (lint and format) and mypy"
 	@echo "make format  rewrite the sources in ruff's format"
 	@echo "make docs    build the documentation into site/"
 	@echo "make bench   run all benchmarks"
+	@echo "make reproduce  measure every table and figure of the paper, in minutes"
 	@echo "make lock    choose the newest versions and write requirements.lock"
 	@echo "make clean   remove .venv and everything that was built"
 
@@ -39,7 +40,7 @@ test: $(READY)
 	@$(BIN)/python -m pytest -q
 
 quick: $(READY)
-	@$(BIN)/python -m pytest -q -m "not program"
+	@$(BIN)/python -m pytest -q -m "not program and not slow"
 
 lint: $(READY)
 	@echo "Checking style, format and types ..."
@@ -55,6 +56,11 @@ docs: $(READY)
 	@echo "Building the documentation ..."
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "Open site/index.html"
+
+# Pinet for one of the experiments; what it asks for besides is not needed here.
+reproduce: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps pinet-hcnn==0.2.0
+	@$(BIN)/sdifp reproduce all --quick --out out/reproduction
 
 bench: $(READY)
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

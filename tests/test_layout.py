@@ -15,10 +15,11 @@ SOURCE = ROOT / "src" / "sdifp"
 MAY_IMPORT = {
     "_checks": set(),
     "_domain": set(),
+    "_timing": set(),
     "_quadrature": {"_checks", "_domain"},
     "_projection": {"_checks"},
     "_field": {"_checks", "_quadrature", "_projection"},
-    "_operators": {"_checks", "_projection", "_field"},
+    "_operators": {"_checks", "_projection", "_field", "_timing"},
     "_networks": {"_checks", "_domain"},
     "_optimisers": {"_checks"},
     "problems": {
@@ -37,9 +38,14 @@ MAY_IMPORT = {
         *("_optimisers", "_quadrature", "_training", "problems", "__version__"),
     },
     "_report": {"_config", "_folder"},
+    "_reproduce": {
+        *("_config", "_folder", "_domain", "_quadrature", "_projection", "_field"),
+        *("_operators", "_networks", "_optimisers", "problems", "_methods"),
+        *("_training", "_report", "_timing"),
+    },
     "_cli": {
         *("_config", "_folder", "_report", "_run", "_training", "_public"),
-        "__version__",
+        *("_reproduce", "__version__"),
     },
     "__main__": {"_cli"},
     "__init__": {"_public"},

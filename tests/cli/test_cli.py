@@ -383,6 +383,7 @@ def test_audit(call, tmp_path, monkeypatch):
     assert json.loads(out)["rows"][0]["biased"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_write_a_checkpoint_and_say_how_to_go_on(tmp_path, number):
     folder = tmp_path / "a"

@@ -227,6 +227,7 @@ def test_neumann_data_are_kept():
         assert abs(float(slope[0])) < 1e-13
 
 
+@pytest.mark.slow
 def test_dirichlet_data_are_kept_with_a_profile():
     box = sdifp.Box([0.0], [1.0])
     rule = sdifp.gauss_legendre(box, 24)
@@ -238,6 +239,7 @@ def test_dirichlet_data_are_kept_with_a_profile():
         assert abs(float(u(jnp.array([wall]), 0.3))) < 1e-14
 
 
+@pytest.mark.slow
 def test_fresh_rule_inside_jit_and_a_larger_one_afterwards():
     box = sdifp.Box.cube(5, periodic=True)
     net = Net(5, KEY)

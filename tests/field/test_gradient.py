@@ -168,6 +168,7 @@ def test_the_biased_modes_fail_the_same_test(loss, mode):
     assert not looks_unbiased(z)
 
 
+@pytest.mark.slow
 def test_forgetting_the_importance_factor_fails_the_same_test(monkeypatch):
     from sdifp._field import _gradient
 
@@ -185,9 +186,11 @@ def test_forgetting_the_importance_factor_fails_the_same_test(monkeypatch):
     assert not looks_unbiased(z)
 
 
-@pytest.mark.parametrize("stratified", [True, False])
-@pytest.mark.parametrize("kind", ["monte_carlo", "sobol", "lattice"])
-@pytest.mark.parametrize(("size", "k"), [(8, 3), (16, 16), (8, 1), (1024, 64)])
+@pytest.mark.parametrize(
+    ("kind", "stratified"),
+    [("monte_carlo", False), ("monte_carlo", True), ("sobol", True), ("lattice", True)],
+)
+@pytest.mark.parametrize(("size", "k"), [(8, 3), (16, 16), (256, 16)])
 def test_chosen_nodes_are_different_and_sums_unbiased(kind, size, k, stratified):
     from sdifp._field._gradient import choose_nodes
 
@@ -204,6 +207,7 @@ def test_chosen_nodes_are_different_and_sums_unbiased(kind, size, k, stratified)
     assert error <= 5 * sums.std() / np.sqrt(4000) + 1e-9
 
 
+@pytest.mark.slow
 def test_exact_gradient_takes_memory_that_does_not_grow_with_the_rule():
     def extra(size):
         rule = sdifp.monte_carlo(BOX, size, key=KEY)
@@ -218,6 +222,7 @@ def test_exact_gradient_takes_memory_that_does_not_grow_with_the_rule():
     assert large < 1.5 * small + 8 * 60_000
 
 
+@pytest.mark.slow
 def test_subsampled_gradient_takes_memory_of_the_sample_only():
     def extra(mode):
         rule = sdifp.monte_carlo(BOX, 100_000, key=KEY)

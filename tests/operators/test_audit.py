@@ -28,6 +28,7 @@ class Net(eqx.Module):
 RESIDUAL = sdifp.Residual(sdifp.reaction(1.0) - sdifp.laplacian(jnp.arange(1.0, D + 1)))
 
 
+@pytest.mark.slow
 def test_audit_finds_what_is_biased_and_agrees_with_the_formula(tmp_path):
     result = sdifp.audit(
         RESIDUAL,

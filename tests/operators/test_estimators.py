@@ -239,6 +239,7 @@ def temporaries(d, count, ansatz=False):
     return done.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 def test_memory_is_linear_in_terms_and_flat_in_dimension():
     few, many, wide = temporaries(64, 16), temporaries(64, 64), temporaries(6400, 16)
     assert 2.5 < many / few < 4.5

@@ -116,6 +116,7 @@ def test_naive_formula_fails_where_ours_holds():
     assert max(errors(ours, weights, 0.0, 1.0)) < 1e-14
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(cases, st.floats(0.3, 3.0))
 def test_moments_hold_with_a_profile(case, power):

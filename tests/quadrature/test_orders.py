@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.special
 
 from sdifp import Box, lattice, monte_carlo, sobol
@@ -50,6 +51,7 @@ def slopes(family, periodic):
     return np.polyfit(octaves, np.log(errors(family, periodic)), 1)[0]
 
 
+@pytest.mark.slow
 def test_monte_carlo_has_order_one_half():
     # An error over 48 redraws is known to 1 part in 10, so the slope to 0.035.
     assert np.all(np.abs(slopes("monte_carlo", False) + 0.5) < 0.12)

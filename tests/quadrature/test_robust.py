@@ -15,6 +15,7 @@ KEY = jax.random.key(4)
 BOX = sdifp.Box([0.0], [1.0])
 
 
+@pytest.mark.slow
 def test_pickled_boxes_and_rules_are_equal_in_another_process(tmp_path):
     rule = sdifp.from_points(BOX, np.array([[0.2], [0.7]]))
     assert hash(rule.domain) is not None

@@ -203,6 +203,7 @@ def gaussian(rule, a):
     return rule.mean(lambda x: jnp.exp(-a * jnp.sum(x * x)), chunk=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [0, 1])
 def test_memory_grows_neither_with_the_size_nor_by_the_gradient(order):
     function = jax.grad(gaussian, argnums=1) if order else gaussian
@@ -372,3 +373,10 @@ def test_rules_are_arguments_of_jit_without_tracing_again():
     found = {float(mean(r)) for r in rule.replicates(KEY, 4)}
     assert len(found) == 4
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize("k", [0, 9, -1, 2.0])
+def test_a_sample_of_too_many_nodes_is_refused(k):
+    rule = sobol(Box.cube(2), 8, key=jax.random.key(0))
+    with pytest.raises((TypeError, ValueError), match=r"k must be .*got"):
+        rule.sample(jax.random.key(0), k)

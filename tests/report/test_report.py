@@ -150,6 +150,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS)
 def test_other_runs_have_reports_too(case, tmp_path, monkeypatch):
     from sdifp._run import _evaluation

@@ -86,6 +86,7 @@ def objective_of(make, method, recipe, key):
     return objective, run.state.net
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_rows_their_derivatives_and_the_loss_agree(case, getkey):
     objective, net = objective_of(*CASES[case], getkey())

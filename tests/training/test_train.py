@@ -223,6 +223,7 @@ def test_windows_join():
     assert np.allclose(start[:, 0], data, rtol=0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_windows_join_with_their_velocity():
     problem = advection(
         residual=sdifp.Residual(sdifp.time_derivative(2) - sdifp.laplacian()),
@@ -320,6 +321,7 @@ def test_networks_are_checked_before_the_training():
         sdifp.train(PROBLEM, network=lambda x, t: x[0], recipe=RECIPE, key=KEY)
 
 
+@pytest.mark.slow
 def test_a_sampled_residual_in_five_dimensions():
     root = np.sqrt(5.0)
     problem = sdifp.Problem(
@@ -345,6 +347,7 @@ def test_a_sampled_residual_in_five_dimensions():
     assert trained.field.rule.nodes.shape == (64, 5)
 
 
+@pytest.mark.slow
 def test_single_precision():
     with jax.enable_x64(False):
         problem = advection(energy=None, reference=None)

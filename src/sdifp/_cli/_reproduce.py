@@ -1,6 +1,7 @@
 """reproduce: every table and figure of the paper, measured."""
 
 import importlib.util
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ _TELL_EVERY = 15.0
 @click.option(
     "--jobs",
     type=click.IntRange(1),
-    default=1,
+    default=None,
+    show_default="one a core, 4 at most; 1 on an accelerator",
     help="Processes; times are measured by one alone.",
 )
 @click.option(
@@ -43,7 +45,7 @@ def reproduce_command(
     names: tuple[str, ...],
     quick: bool,
     tiny: bool,
-    jobs: int,
+    jobs: int | None,
     out: Path,
     page: Path | None,
     draw: bool,
@@ -65,7 +67,7 @@ def reproduce_command(
     failed: list[Any] = []
     if not draw:
         experiments = [e for e in experiments if _available(e, len(chosen) == 1)]
-        failed = _measure(experiments, out, setting, jobs, again)
+        failed = _measure(experiments, out, setting, jobs or _processes(), again)
     drawn = []
     for experiment in experiments:
         if not reproduce.is_complete(experiment, out, setting):
@@ -81,6 +83,14 @@ def reproduce_command(
             f"{len(failed)} measurements failed and are left out, the first: "
             f"{failed[0].name}"
         )
+
+
+def _processes() -> int:
+    import jax
+
+    if jax.default_backend() != "cpu":
+        return 1
+    return min(4, os.cpu_count() or 1)
 
 
 def _chosen(names: tuple[str, ...]) -> list[str]:

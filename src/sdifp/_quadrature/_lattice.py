@@ -39,7 +39,9 @@ class LatticeRule(QuadratureRule):
         unit = jnp.where(self.domain.periodic[None, :], unit, tent)
         return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
-    def sample(self, key: Array, k: int) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    def _spread(
+        self, key: Array, k: int
+    ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
         # With their binary digits reversed, runs of indices become every so many
         # nodes: a lattice with fewer nodes.
         run, index = random_coset(key, self.size, k), jnp.zeros(k, int)

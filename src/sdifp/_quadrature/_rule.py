@@ -59,8 +59,21 @@ class QuadratureRule(eqx.Module):
         knows how, and the factors on their weights that make sums over them unbiased:
         the inverse of the probability with which each was chosen.
 
-        Here one node from each of `k` runs of neighbours in the list.
+        A sample of Sobol points or of a lattice is a smaller rule of its kind if `k` is
+        a power of two; else it has one node from each of `k` runs of neighbours in the
+        list. Callable inside `jit`.
         """
+        k = check_size("k", k)
+        if k > self.size:
+            raise ValueError(
+                f"k must be at most the {self.size} nodes of the rule, got {k}"
+            )
+        return self._spread(key, k)
+
+    def _spread(
+        self, key: Array, k: int
+    ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+        """One node from each of `k` runs of neighbours."""
         edges = np.arange(k + 1) * self.size // k
         lengths = np.diff(edges)
         steps = jax.random.randint(key, (k,), 0, lengths)

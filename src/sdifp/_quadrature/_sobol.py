@@ -43,7 +43,9 @@ class SobolRule(QuadratureRule):
         unit = from_digits(digits)
         return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
-    def sample(self, key: Array, k: int) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    def _spread(
+        self, key: Array, k: int
+    ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
         # A run of 2**i nodes that begins at a multiple of 2**i is a net itself.
         return random_coset(key, self.size, k), jnp.full(k, self.size / k)
 

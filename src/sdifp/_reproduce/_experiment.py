@@ -63,7 +63,7 @@ class Rows(Sequence[Row]):
             )
         )
 
-    def values(self, quantity: str, **case: Any) -> list[float]:
+    def values(self, quantity: str, **case: Any) -> list[Any]:
         """What was measured, without cases that gave no number."""
         found = self.where(quantity, **case)
         return [row["measured"] for row in found if row["measured"] is not None]
@@ -118,8 +118,8 @@ class Experiment:
     )
     seconds: float = 1.0
     "of one measurement in the quick setting, roughly: for the time left"
-    alone: bool = False
-    "times are measured: nothing may run beside it"
+    alone: Callable[[Case], bool] = lambda case: False
+    "whether times are measured, so that nothing may run beside a case"
     shares: tuple[str, ...] = ()
     "experiments that make the same measurements"
     needs: tuple[str, str] | None = None

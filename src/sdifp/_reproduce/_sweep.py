@@ -27,6 +27,11 @@ class Task(NamedTuple):
     setting: Setting
 
     @property
+    def alone(self) -> bool:
+        """Whether nothing may run beside it."""
+        return self.experiment.alone(self.case)
+
+    @property
     def name(self) -> str:
         """In words."""
         case = ", ".join(f"{k} {v}" for k, v in self.case.items())
@@ -129,13 +134,13 @@ def _measured(
 ) -> Iterator[Outcome]:
     """Each task with its outcome, as they come: those that measure times one after the
     other, when all others are done."""
-    beside = [t for t in tasks if not t.experiment.alone] if jobs > 1 else []
+    beside = [t for t in tasks if not t.alone] if jobs > 1 else []
     if beside:
         yield from _in_processes(beside, jobs, stop)
     for task in tasks:
         if stop():
             return
-        if jobs > 1 and not task.experiment.alone:
+        if jobs > 1 and not task.alone:
             continue
         try:
             found, error = measure(*_names_of(task)), None

@@ -266,5 +266,5 @@ EXPERIMENT = Experiment(
     claims=_claims,
     seeds={"tiny": 1, "quick": 1, "full": 3},
     seconds=8.0,
-    alone=True,
+    alone=lambda case: True,
 )

@@ -167,7 +167,14 @@ def _draw(rows: Rows) -> Figure:
                     errors = [
                         _rms(rows, f"continuum_{moment}", M=m, **case) for m in sizes
                     ]
-                    axes.loglog(sizes, errors, dash, marker=marker, ms=4, color=colour)
+                    axes.loglog(
+                        sizes,
+                        np.maximum(errors, ZERO),
+                        dash,
+                        marker=marker,
+                        ms=4,
+                        color=colour,
+                    )
                     exact = [_rms(rows, f"rule_{moment}", M=m, **case) for m in sizes]
                     axes.loglog(
                         sizes,
@@ -178,7 +185,7 @@ def _draw(rows: Rows) -> Figure:
                         color=GREY,
                         lw=0.8,
                     )
-            title = f"{equation}, {moment} moment"
+            title = f"{equation}, {moment}"
             plain(axes, title, "nodes M" if line else "", "" if column else "error")
             axes.set_ylim(ZERO, 1.0)
     for rule, (colour, marker) in styles.items():

@@ -375,8 +375,8 @@ def test_rules_are_arguments_of_jit_without_tracing_again():
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize("k", [0, 9, -1, 2.0])
+@pytest.mark.parametrize("k", [0, 9, -1])
 def test_a_sample_of_too_many_nodes_is_refused(k):
     rule = sobol(Box.cube(2), 8, key=jax.random.key(0))
-    with pytest.raises((TypeError, ValueError), match=r"k must be .*got"):
+    with pytest.raises(ValueError, match=r"k must be .*got"):
         rule.sample(jax.random.key(0), k)

@@ -135,9 +135,12 @@ def _errors(saved: Saved, name: str, times: np.ndarray) -> Picture:
         off = _off(saved, name, "field")
         lines.append(("independent rule", times, off, {"color": BLUE}))
     figure, axes = _panel()
+    # What is zero is drawn just below all else, so that the axis stays readable.
+    positive = [v for _, _, y, _ in lines for v in np.ravel(y) if v > 0.0]
+    least = max(ZERO, min(positive, default=ZERO) / 3.0)
     for label, x, y, style in lines:
-        axes.semilogy(x, np.maximum(y, ZERO), label=label, **style)
-    axes.legend(fontsize=8)
+        axes.semilogy(x, np.maximum(y, least), label=label, **style)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     plain(axes, f"relative error of the {name}", "t")
     words = ", ".join(f"{label} at most {np.max(y):.1e}" for label, _, y, _ in lines)
     return Picture(f"{name}-error", figure, f"Relative errors of the {name}: {words}.")

@@ -56,7 +56,7 @@ _PAPER = {
 }
 # Nodes in training, afterwards, of Monte Carlo, and of the gradient.
 _NODES = {1: (32, 128, 8), 2: (256, 576, 32), 3: (216, 4096, 32)}
-_MONTE_CARLO: dict[Setting, int] = {"tiny": 64, "quick": 2048, "full": 100_000}
+_MONTE_CARLO: dict[Setting, int] = {"tiny": 64, "quick": 1024, "full": 100_000}
 _NETWORKS: dict[Setting, Architecture] = {
     "tiny": Architecture(4, 1),
     "quick": Architecture(32, 3),
@@ -81,7 +81,7 @@ def _method(name: str, problem: Problem, setting: Setting) -> Method:
     if name == "SDIFP, Monte Carlo":
         size = _MONTE_CARLO[setting]
         rule = monte_carlo(problem.box, size, key=jax.random.key(7))
-        return SDIFP(rule=rule, gradient=Subsampled(min(size, 1024)))
+        return SDIFP(rule=rule, gradient=Subsampled(max(32, size // 128)))
     given: dict[str, Method] = {
         "Plain": Plain(),
         "PINN-SC": Soft(10.0),

@@ -162,14 +162,22 @@ class Training:
         """What is trained in this window, as it is now."""
         return with_net(self.window.field, self.state.net)
 
-    def so_far(self) -> Trained:
-        """The field as it is now, up to the end of the window in training, measured."""
+    def _net_so_far(self) -> Any:
+        """The raw network with its initial data, of all windows."""
         last = raw(with_net(self.window.final, self.state.net))
         windows = (*self._done, last)
         ends = tuple(k * self.length for k in range(1, len(windows)))
-        net = last if len(windows) == 1 else InTurn(windows, ends)
-        field = self.method.finish(self.problem, net, self.final_rule)
-        end = len(windows) * self.length
+        return last if len(windows) == 1 else InTurn(windows, ends)
+
+    @property
+    def final_field(self) -> Any:
+        """What comes out of the training as it is now, on the rule of the end."""
+        return self.method.finish(self.problem, self._net_so_far(), self.final_rule)
+
+    def so_far(self) -> Trained:
+        """The field as it is now, up to the end of the window in training, measured."""
+        net, field = self._net_so_far(), self.final_field
+        end = (len(self._done) + 1) * self.length
         certificate = None
         if isinstance(field, ConservedField):
             key = jax.random.fold_in(self._measure_key, 1)

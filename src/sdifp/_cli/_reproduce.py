@@ -60,6 +60,8 @@ def reproduce_command(
     sdifp reproduce all --quick --jobs 2
     """
     chosen = _chosen(names)
+    if draw and again:
+        raise click.UsageError("--draw measures nothing, so --again makes no sense")
     setting: Any = "tiny" if tiny else "quick" if quick else "full"
     from .. import _reproduce as reproduce
 
@@ -90,18 +92,18 @@ def _processes() -> int:
 
     if jax.default_backend() != "cpu":
         return 1
-    return min(4, os.cpu_count() or 1)
+    own = getattr(os, "sched_getaffinity", None)
+    return min(4, len(own(0)) if own else os.cpu_count() or 1)
 
 
 def _chosen(names: tuple[str, ...]) -> list[str]:
-    if "all" in names:
-        return list(EXPERIMENTS)
+    known = [*EXPERIMENTS, "all"]
     for name in names:
-        if name not in EXPERIMENTS:
+        if name not in known:
             raise click.UsageError(
-                f"unknown experiment {name!r}; {nearest(name, [*EXPERIMENTS, 'all'])}"
+                f"unknown experiment {name!r}; {nearest(name, known)}"
             )
-    return list(dict.fromkeys(names))
+    return list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
 
 
 def _available(experiment: Any, needed: bool) -> bool:
@@ -123,22 +125,19 @@ def _measure(
     """Measure what is left."""
     from .. import _reproduce as reproduce
 
-    tasks: list[Any] = []
-    names: set[str] = set()
-    later = []
-    for experiment in experiments:
-        # What another one will have measured is not measured twice.
-        if names & set(experiment.shares):
-            later.append(experiment)
-            continue
-        names.add(experiment.name)
-        tasks += reproduce.tasks_for(experiment, out, setting, again)
+    # Two that draw the same measurements make them once.
+    sources = dict.fromkeys(e.source or e.name for e in experiments)
+    tasks = [
+        task
+        for name in sources
+        for task in reproduce.tasks_for(
+            reproduce.load_experiment(name), out, setting, again
+        )
+    ]
     if not tasks:
         click.echo("Everything is measured; --again measures it once more.")
-    failed = _sweep(tasks, out, jobs) if tasks else []
-    for experiment in later:
-        reproduce.tasks_for(experiment, out, setting)
-    return failed
+        return []
+    return _sweep(tasks, out, jobs)
 
 
 def _sweep(tasks: list[Any], out: Path, jobs: int) -> list[Any]:
@@ -162,16 +161,14 @@ def _sweep(tasks: list[Any], out: Path, jobs: int) -> list[Any]:
     state: dict[str, Any] = {"done": 0, "weight": 0.0, "told": 0.0}
     shown = bar.add_task("", total=len(tasks), name="begins ...", left="")
 
-    def report(task: Any, error: Exception | None) -> None:
+    def report(task: Any, failure: Any) -> None:
         state["done"] += 1
         state["weight"] += task.experiment.seconds
         spent = time.monotonic() - began
         left = _clock(spent * (whole - state["weight"]) / state["weight"])
         bar.update(shown, completed=state["done"], name=task.experiment.name, left=left)
-        if error is not None:
-            first = next(iter(str(error).splitlines()), "")
-            reason = f"{type(error).__name__}: {first}"
-            bar.console.print(f"failed: {task.name}: {reason}", markup=False)
+        if failure is not None:
+            bar.console.print(f"failed: {task.name}: {failure.text}", markup=False)
         elif not console.is_terminal and spent > state["told"]:
             click.echo(f"{state['done']}/{len(tasks)}: {task.experiment.name}, {left}")
             state["told"] = spent + _TELL_EVERY

@@ -59,9 +59,9 @@ class QuadratureRule(eqx.Module):
         knows how, and the factors on their weights that make sums over them unbiased:
         the inverse of the probability with which each was chosen.
 
-        A sample of Sobol points or of a lattice is a smaller rule of its kind if `k` is
-        a power of two; else it has one node from each of `k` runs of neighbours in the
-        list. Callable inside `jit`.
+        A sample of Sobol points or of a lattice is a smaller rule of its kind, or a
+        union of such where `k` is not a power of two; of other rules it has one node
+        from each of `k` runs of neighbours in the list. Callable inside `jit`.
         """
         k = check_size("k", k)
         if k > self.size:

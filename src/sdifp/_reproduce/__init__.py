@@ -10,6 +10,7 @@ from ._experiment import Experiment as Experiment
 from ._names import EXPERIMENTS as EXPERIMENTS
 from ._names import load_experiment as load_experiment
 from ._page import write_page as write_page
+from ._sweep import Failure as Failure
 from ._sweep import Task as Task
 from ._sweep import is_complete as is_complete
 from ._sweep import sweep as sweep

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +60,20 @@ class Data:
                 row["seeds"].append(seed)
                 row["values"].append(finite(_short(value)))
             row["paper"] = published.get(quantity)
-            row.update(_summary(row["values"]), **origin)
+            row.update(_summary(row["values"]))
+            for part, text in origin.items():
+                # Seeds may come from several machines.
+                known = row.get(part, text)
+                row[part] = known if text in known else f"{known}; {text}"
 
-    def save(self) -> None:
-        """Write the file, as a whole."""
+    def save(self, order: Sequence[str]) -> None:
+        """Write the file, as a whole, with the cases in this order."""
+        place = {name: k for k, name in enumerate(order)}
+        self.rows.sort(
+            key=lambda row: place.get(
+                json.dumps(row["case"], sort_keys=True), len(order)
+            )
+        )
         self.file.parent.mkdir(parents=True, exist_ok=True)
         lines = ",\n".join(json.dumps(row) for row in self.rows)
         write_whole(self.file, f'{{"rows": [\n{lines}\n]}}\n'.encode())
@@ -97,7 +107,7 @@ def _summary(values: list[Value]) -> dict[str, Any]:
         return {"measured": None, "low": None, "high": None}
     curves: list[Any] = [v for v in values if isinstance(v, list)]
     if curves:
-        columns = zip(*curves, strict=True)
+        columns = zip(*curves, strict=False)
         middle = [_median(list(c)) for c in columns]
         return {"measured": middle, "low": None, "high": None}
     numbers: list[Any] = list(values)

@@ -16,18 +16,18 @@ _ROUNDING = 1e-14
 
 def draw(experiment: Experiment, folder: Path, setting: Setting) -> Path:
     """Write the table and the picture; returns the folder of both."""
-    file = file_of(folder, setting, experiment.name)
+    file = file_of(folder, setting, experiment)
     rows = read_rows(file)
-    write_whole(
-        file.with_name("table.md"), table_of(experiment, rows, setting).encode()
-    )
+    here = folder / setting / experiment.name
+    here.mkdir(exist_ok=True)
+    write_whole(here / "table.md", table_of(experiment, rows, setting).encode())
     drawn = experiment.draw(rows)
     figures = drawn if isinstance(drawn, dict) else {"figure": drawn}
     for name, figure in figures.items():
         if setting != "full":
             figure.supxlabel(QUICK, fontsize=7, x=0.005, ha="left", style="italic")
-        figure.savefig(file.with_name(f"{name}.png"), dpi=130)
-    return file.parent
+        figure.savefig(here / f"{name}.png", dpi=130)
+    return here
 
 
 def table_of(experiment: Experiment, rows: Rows, setting: Setting) -> str:

@@ -120,7 +120,7 @@ class Experiment:
     "of one measurement in the quick setting, roughly: for the time left"
     alone: Callable[[Case], bool] = lambda case: False
     "whether times are measured, so that nothing may run beside a case"
-    shares: tuple[str, ...] = ()
-    "experiments that make the same measurements"
+    source: str | None = None
+    "another experiment whose measurements are drawn"
     needs: tuple[str, str] | None = None
     "a module that it needs, and how to install it"

@@ -7,7 +7,14 @@ from typing import NamedTuple
 from .._folder import write_whole
 from ._data import read_rows
 from ._draw import QUICK, body_of
-from ._experiment import Claim, Experiment, Rows, Setting
+from ._experiment import (
+    CONDITION,
+    CONFIRMED,
+    Claim,
+    Experiment,
+    Rows,
+    Setting,
+)
 from ._names import EXPERIMENTS, load_experiment
 from ._sweep import file_of, is_complete
 
@@ -29,43 +36,55 @@ def write_page(folder: Path, page: Path) -> Path:
         experiment = load_experiment(name)
         for setting in ("full", "quick", "tiny"):
             if is_complete(experiment, folder, setting):
-                rows = read_rows(file_of(folder, setting, name))
-                parts.append(_Part(experiment, setting, rows, experiment.claims(rows)))
+                rows = read_rows(file_of(folder, setting, experiment))
+                parts.append(
+                    _Part(experiment, setting, rows, _claims(experiment, rows))
+                )
                 break
     lines = [
         "# The paper's tables and figures, measured",
         "",
-        "Written by `sdifp reproduce` from the data that it saved: no number on this "
-        "page is typed by hand. The paper's values stand beside ours where it prints "
-        "them.",
+        "Written by `sdifp reproduce` from the data that it saved: what is measured on "
+        "this page, verdicts included, is computed from them. The paper's values stand "
+        "beside ours where it prints them.",
         "",
         "| the paper says | verdict | measured |",
         "| --- | --- | --- |",
     ]
     for part in parts:
         for claim in part.claims:
-            where = f"([{part.experiment.name}](#{_anchor(part)}))"
+            name = part.experiment.name
+            text, because = (t.replace("|", "\\|") for t in (claim.text, claim.because))
             lines.append(
-                f"| {claim.text} | **{claim.verdict}** | {claim.because} {where} |"
+                f"| {text} | **{claim.verdict}** | {because} ([{name}](#{name})) |"
             )
     for part in parts:
-        lines += ["", f"## {_title(part)}", "", *_section(part, folder, page)]
+        lines += ["", f"## {part.experiment.name}", "", *_section(part, folder, page)]
     page.parent.mkdir(parents=True, exist_ok=True)
     write_whole(page, ("\n".join(lines) + "\n").encode())
     return page
 
 
-def _title(part: _Part) -> str:
-    return part.experiment.name
-
-
-def _anchor(part: _Part) -> str:
-    return _title(part).lower().replace(" ", "-")
+def _claims(experiment: Experiment, rows: Rows) -> list[Claim]:
+    """The verdicts; none is plain where a measurement gave no number."""
+    failed = len(rows) - len([r for r in rows if r["measured"] is not None])
+    claims = experiment.claims(rows)
+    if not failed:
+        return claims
+    note = f" ({failed} of {len(rows)} numbers are missing: measurements failed.)"
+    return [
+        Claim(
+            claim.text,
+            CONDITION if claim.verdict == CONFIRMED else claim.verdict,
+            claim.because + note,
+        )
+        for claim in claims
+    ]
 
 
 def _section(part: _Part, folder: Path, page: Path) -> list[str]:
     experiment, setting, rows, _ = part
-    here = file_of(folder, setting, experiment.name).parent
+    here = folder / setting / experiment.name
     link = lambda name: Path(os.path.relpath(here / name, page.parent)).as_posix()
     labels = ", ".join(f"`{name}`" for name in experiment.labels)
     of_paper = f" In the paper: {labels}." if labels else " Not in the paper."
@@ -84,5 +103,5 @@ def _section(part: _Part, folder: Path, page: Path) -> list[str]:
         lines += [x for line in below for x in ("", line)] + [""]
     origins = {(row["command"], row["versions"], row["machine"]): None for row in rows}
     for command, versions, machine in origins:
-        lines.append(f"`{command}` ({versions}; {machine})")
+        lines += [f"`{command}` ({versions}; {machine})", ""]
     return lines

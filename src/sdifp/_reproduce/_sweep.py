@@ -4,9 +4,11 @@ import importlib.metadata
 import multiprocessing
 import os
 import platform
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +18,14 @@ from ._names import load_experiment
 
 # What is measured within so many seconds may be lost to a process that is killed.
 _SAVE_EVERY = 2.0
+
+
+class Failure(NamedTuple):
+    """Why a measurement gave no number."""
+
+    text: str
+    lasting: bool
+    "whether it would be the same again"
 
 
 class Task(NamedTuple):
@@ -38,14 +48,14 @@ class Task(NamedTuple):
         return f"{self.experiment.name}: {case}, seed {self.seed}"
 
 
-def file_of(folder: Path, setting: Setting, name: str) -> Path:
+def file_of(folder: Path, setting: Setting, experiment: Experiment) -> Path:
     """Where the data of an experiment are."""
-    return folder / setting / name / "data.json"
+    return folder / setting / (experiment.source or experiment.name) / "data.json"
 
 
 def is_complete(experiment: Experiment, folder: Path, setting: Setting) -> bool:
     """Whether all of an experiment is measured."""
-    file = file_of(folder, setting, experiment.name)
+    file = file_of(folder, setting, experiment)
     done = Data(file).measured() if file.exists() else {}
     return bool(done) and all(k in done for k in _keys(experiment, setting))
 
@@ -62,125 +72,116 @@ def _keys(experiment: Experiment, setting: Setting) -> dict[Key, tuple[Case, int
 def tasks_for(
     experiment: Experiment, folder: Path, setting: Setting, again: bool = False
 ) -> list[Task]:
-    """What is left to measure; what another experiment has measured is taken over."""
-    data = Data(file_of(folder, setting, experiment.name))
-    done = {} if again else data.measured()
-    taken: dict[Key, dict[str, Value]] = {}
-    for other in () if again else experiment.shares:
-        taken |= Data(file_of(folder, setting, other)).measured()
-    left, changed = [], False
-    for key, (case, seed) in _keys(experiment, setting).items():
-        if key in done:
-            continue
-        if key in taken:
-            data.add(experiment, case, seed, taken[key], origin(experiment, setting))
-            changed = True
-        else:
-            left.append(Task(experiment, case, seed, setting))
-    if changed:
-        data.save()
-    return left
+    """What is left to measure."""
+    done = {} if again else Data(file_of(folder, setting, experiment)).measured()
+    return [
+        Task(experiment, case, seed, setting)
+        for key, (case, seed) in _keys(experiment, setting).items()
+        if key not in done
+    ]
 
 
 def sweep(
     tasks: Sequence[Task],
     folder: Path,
     jobs: int,
-    report: Callable[[Task, Exception | None], None],
+    report: Callable[[Task, Failure | None], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Task]:
     """Measure, and save what comes. Returns what failed; a failure stops nothing
     else."""
-    files: dict[str, Data] = {}
+    files: dict[Path, Data] = {}
     failed = []
     saved = time.monotonic()
     try:
-        for task, found, error in _measured(tasks, jobs, stop):
-            if error is None:
-                name = task.experiment.name
-                if name not in files:
-                    files[name] = Data(file_of(folder, task.setting, name))
-                files[name].add(
-                    task.experiment,
-                    task.case,
-                    task.seed,
-                    found,
-                    origin(task.experiment, task.setting),
-                )
-            else:
+        for task, found in _measured(tasks, jobs, stop):
+            experiment = task.experiment
+            failure = found if isinstance(found, Failure) else None
+            if isinstance(found, Failure):
                 failed.append(task)
-            report(task, error)
-            if time.monotonic() > saved + _SAVE_EVERY:
-                _save(files)
-                saved = time.monotonic()
-            if stop():
-                break
+                # What came out of the measurement itself stays: no number.
+                found = dict.fromkeys(experiment.columns) if found.lasting else {}
+            if found:
+                file = file_of(folder, task.setting, experiment)
+                data = files.setdefault(file, Data(file))
+                where = origin(experiment, task.setting)
+                data.add(experiment, task.case, task.seed, found, where)
+            report(task, failure)
+            # What takes long is saved at once.
+            now = time.monotonic()
+            if experiment.seconds >= 1.0 or now > saved + _SAVE_EVERY:
+                _save(files, tasks)
+                saved = now
     finally:
-        _save(files)
+        _save(files, tasks)
     return failed
 
 
-def _save(files: dict[str, Data]) -> None:
+def _save(files: dict[Path, Data], tasks: Sequence[Task]) -> None:
+    orders = {task.experiment.name: task for task in tasks}
     for data in files.values():
-        data.save()
+        task = orders[data.file.parent.name]
+        data.save([key_of(c, 0)[0] for c in task.experiment.cases(task.setting)])
     files.clear()
 
 
-Outcome = tuple[Task, dict[str, Value], Exception | None]
+Found = dict[str, Value] | Failure
 
 
 def _measured(
     tasks: Sequence[Task], jobs: int, stop: Callable[[], bool]
-) -> Iterator[Outcome]:
+) -> Iterator[tuple[Task, Found]]:
     """Each task with its outcome, as they come: those that measure times one after the
     other, when all others are done."""
     beside = [t for t in tasks if not t.alone] if jobs > 1 else []
-    if beside:
-        yield from _in_processes(beside, jobs, stop)
+    while beside and not stop():
+        try:
+            for task, found in _in_processes(beside, jobs, stop):
+                beside.remove(task)
+                yield task, found
+        except BrokenProcessPool:
+            # The ones in work are lost with it; with as many failures as processes at
+            # most, go on with the others.
+            for task in beside[: 2 * jobs]:
+                yield task, Failure("a process died (out of memory?)", lasting=False)
+            del beside[: 2 * jobs]
     for task in tasks:
         if stop():
             return
-        if jobs > 1 and not task.alone:
-            continue
-        try:
-            found, error = measure(*_names_of(task)), None
-        except Exception as caught:
-            found, error = {}, caught
-        yield task, found, error
+        if jobs == 1 or task.alone:
+            yield task, measure(*_names_of(task))
 
 
 def _in_processes(
     tasks: Sequence[Task], jobs: int, stop: Callable[[], bool]
-) -> Iterator[Outcome]:
+) -> Iterator[tuple[Task, Found]]:
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
     allowed = (
-        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
     )
     for k in range(jobs):
         cores.put(allowed[k % len(allowed) :: jobs] if allowed else [])
     with ProcessPoolExecutor(jobs, context, _begin, (cores,)) as pool:
-        waiting: dict[Future[Any], Task] = {}
+        waiting: dict[Future[Found], Task] = {}
         left = list(reversed(tasks))
         while left or waiting:
             while left and len(waiting) < 2 * jobs and not stop():
                 task = left.pop()
                 waiting[pool.submit(measure, *_names_of(task))] = task
-            if not waiting:
-                return
+            if stop():
+                # What is in work is finished, and saved; the rest is left.
+                left = []
+                for future in [f for f in waiting if f.cancel()]:
+                    del waiting[future]
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                task, error = waiting.pop(future), future.exception()
-                if error is None:
-                    yield task, future.result(), None
-                elif isinstance(error, Exception):
-                    yield task, {}, error
+                yield waiting.pop(future), future.result()
 
 
 def _begin(cores: Any) -> None:
     """A process has cores of its own, and leaves signals to the first one."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.SIG_IGN)
     own = cores.get()
     if own:
         os.sched_setaffinity(0, own)
@@ -190,14 +191,20 @@ def _names_of(task: Task) -> tuple[str, Case, int, Setting]:
     return task.experiment.name, task.case, task.seed, task.setting
 
 
-def measure(name: str, case: Case, seed: int, setting: Setting) -> dict[str, Value]:
-    """One measurement, in float64."""
+def measure(name: str, case: Case, seed: int, setting: Setting) -> Found:
+    """One measurement, in float64. What goes wrong is told in words, which can go from
+    process to process."""
     import jax
 
     before = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     jax.config.update("jax_enable_x64", True)
     try:
         return load_experiment(name).measure(case, seed, setting)
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        # A training that diverges does so again.
+        lasting = isinstance(error, ArithmeticError)
+        return Failure(f"{type(error).__name__}: {first}", lasting)
     finally:
         jax.config.update("jax_enable_x64", before)
 

@@ -22,6 +22,8 @@ TIMES = 17
 
 def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Training:
     """A training, done."""
+    # No other one can use the programs of the last, and they are large.
+    jax.clear_caches()
     run = train(
         problem,
         method,

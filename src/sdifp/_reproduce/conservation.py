@@ -54,7 +54,7 @@ _PAPER = {
     (3, "PINN-proj"): (5.30e-3, 1.79e-3, 2.22e0, 8.16e1),
     (3, "SDIFP, Monte Carlo"): (5.30e-7, 1.79e-7, 2.33e-5, 2.37e-5),
 }
-# Nodes in training, afterwards, of Monte Carlo, and of the gradient.
+# Nodes in training, afterwards, and of the gradient.
 _NODES = {1: (32, 128, 8), 2: (256, 576, 32), 3: (216, 4096, 32)}
 _MONTE_CARLO: dict[Setting, int] = {"tiny": 64, "quick": 1024, "full": 100_000}
 _NETWORKS: dict[Setting, Architecture] = {
@@ -77,10 +77,10 @@ def cases(setting: Setting) -> list[Case]:
     ]
 
 
-def _method(name: str, problem: Problem, setting: Setting) -> Method:
+def _method(name: str, problem: Problem, setting: Setting, seed: int) -> Method:
     if name == "SDIFP, Monte Carlo":
         size = _MONTE_CARLO[setting]
-        rule = monte_carlo(problem.box, size, key=jax.random.key(7))
+        rule = monte_carlo(problem.box, size, key=jax.random.key(7 + seed))
         return SDIFP(rule=rule, gradient=Subsampled(max(32, size // 128)))
     given: dict[str, Method] = {
         "Plain": Plain(),
@@ -111,7 +111,7 @@ def _recipe(d: int, points: str, setting: Setting) -> Recipe:
 def measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     """One training; the same for the integrals over time."""
     problem = problem_of(case["equation"], case["d"])
-    method = _method(case["method"], problem, setting)
+    method = _method(case["method"], problem, setting, seed)
     run = run_of(problem, method, _recipe(case["d"], case["points"], setting), seed)
     return outcome(run, 64 if setting == "tiny" else 10_000, seed)
 
@@ -185,35 +185,52 @@ def _claims(rows: Rows) -> list[Claim]:
         )
         for kind in ("rule", "continuum")
     }
-    soft = _median(rows, "c2_rule", method="PINN-SC")
-    plain = _median(rows, "c2_rule", method="Plain")
+    off = _median(rows, "c2_continuum", **ours)
+    rough = _median(rows, "c2_continuum", **monte_carlo)
+    noise = _median(rows, "c2_random", **ours)
+    others = ("Plain", "PINN-SC", "AugmentedLagrangian", "PINN-proj", "PostHoc")
+    # On the rule and in the continuum, how many orders of magnitude above SDIFP.
+    orders = {
+        m: [
+            np.log10(
+                max(_median(rows, f"c2_{kind}", method=m), 1e-16)
+                / max(_median(rows, f"c2_{kind}", **ours), 1e-16)
+            )
+            for kind in ("rule", "continuum")
+        ]
+        for m in others
+    }
+    above = [m for m in others if orders[m][0] >= 3.0]
+    listed = "; ".join(f"{m} {a:.1f} and {b:.1f}" for m, (a, b) in orders.items())
     grid = {
         points: max(rows.values("c2_rule", method="PINN-proj", points=points))
         for points in rows.known("points")
     }
-    off = _median(rows, "c2_continuum", **ours)
-    rough = _median(rows, "c2_continuum", **monte_carlo)
-    afterwards = _median(rows, "c2_continuum", method="PostHoc")
-    noise = _median(rows, "c2_random", **ours)
     l2 = {m: _median(rows, "l2", method=m) for m in rows.known("method")}
+    better = [
+        rows.one("l2", **(row["case"] | {"method": "SDIFP"})) < row["measured"]
+        for row in rows.where("l2", method="PostHoc")
+    ]
+    best = CONFIRMED if all(better) else CONDITION
+    everywhere = CONFIRMED if worst["continuum"] < 1e-6 else CONDITION
     return [
         Claim(
-            "SDIFP conserves at 1e-6 or better on fixed grids and on random points.",
-            CONDITION if worst["rule"] < 1e-12 else NOT,
-            f"On its own rule {worst['rule']:.0e} at worst. In the continuum it is the "
-            f"rule that counts: median error of c2 {off:.0e} with the rule that suits "
-            f"the box, {rough:.0e} with Monte Carlo nodes. Measured on 10 000 random "
-            f"points any field looks off by about {noise:.0e}: that is the noise of "
-            f"the measurement.",
+            "SDIFP conserves at 1e-6 or better on fixed grids, at 1e-4 or better on "
+            "random points.",
+            everywhere if worst["rule"] < 1e-12 else NOT,
+            f"On its own rule {worst['rule']:.0e} at worst, whatever the points. In "
+            f"the continuum it is the rule that counts: median error of c2 {off:.0e} "
+            f"with the rule that suits the box, {rough:.0e} with Monte Carlo nodes. "
+            f"Measured on 10 000 random points SDIFP looks off by {noise:.0e}: that is "
+            f"the noise of the measurement.",
         ),
         Claim(
             "SDIFP is three to seven orders of magnitude below the other methods.",
-            CONDITION,
-            f"Below those that do not correct, yes: on the rule, Plain has {plain:.0e} "
-            f"and PINN-SC {soft:.0e} in c2. Not below PINN-proj, which is the same map "
-            f"on its own grid, nor below a plain network that is corrected after "
-            f"training (PostHoc: {afterwards:.0e} in the continuum), which the paper "
-            f"leaves out.",
+            (CONFIRMED if len(above) == len(others) else CONDITION) if above else NOT,
+            f"Orders of magnitude above SDIFP in c2, on the rule and in the continuum: "
+            f"{listed}. PINN-proj is the same map on its own grid, and PostHoc, a "
+            f"plain network that is corrected after training, is left out in the "
+            f"paper.",
         ),
         Claim(
             "Random collocation destroys the conservation of PINN-proj.",
@@ -224,11 +241,13 @@ def _claims(rows: Rows) -> list[Claim]:
             f"*measured* on random points are off.",
         ),
         Claim(
-            "Conservation makes the solution better (the paper shows no error of it).",
-            CONFIRMED if l2["SDIFP"] < min(l2["Plain"], l2["PostHoc"]) else CONDITION,
-            f"Median relative L2 error: Plain {l2['Plain']:.1e}, PostHoc "
-            f"{l2['PostHoc']:.1e}, SDIFP {l2['SDIFP']:.1e}, PINN-proj "
-            f"{l2['PINN-proj']:.1e}, at equal steps; a step of SDIFP costs more.",
+            "(Not in the paper:) training with the correction gives a better solution "
+            "than correcting afterwards.",
+            best if 2 * sum(better) > len(better) else NOT,
+            f"In {sum(better)} of {len(better)} cases, at equal steps, of which one of "
+            f"SDIFP costs more. Median relative L2 error: Plain {l2['Plain']:.1e}, "
+            f"PostHoc {l2['PostHoc']:.1e}, SDIFP {l2['SDIFP']:.1e}, PINN-proj "
+            f"{l2['PINN-proj']:.1e}.",
         ),
     ]
 
@@ -236,9 +255,9 @@ def _claims(rows: Rows) -> list[Claim]:
 WHY = (
     "The paper's table cannot be right as it stands: on a uniform grid SDIFP and "
     "PINN-proj are the same map (grid-equivalence), yet it has them a thousand times "
-    "apart, with the same mantissas. Ours is in float64; the errors that it gives for "
-    "random points are of the size of sampling noise, which is in the measurement and "
-    "not in the field."
+    "apart, with the same mantissas. Ours is in float64, and on the rule of the "
+    "method; where the paper measures, it does not say. Weight and budget of PINN-SC "
+    "are ours, too."
 )
 
 EXPERIMENT = Experiment(
@@ -274,5 +293,4 @@ EXPERIMENT = Experiment(
     reasons={"c1_rule": WHY, "c2_rule": WHY},
     seeds={"tiny": 1, "quick": 1, "full": 3},
     seconds=9.0,
-    shares=("integrals-over-time",),
 )

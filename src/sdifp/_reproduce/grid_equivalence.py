@@ -55,7 +55,7 @@ def _draw(rows: Rows) -> Figure:
                 color=CYCLE[k],
                 label=f"N = {n}",
             )
-        axes.set_ylim(ZERO, 1e-12)
+        axes.set_ylim(bottom=ZERO)
         plain(axes, equation, "time", "largest difference, relative")
     grid.flat[0].legend(fontsize=8, frameon=False)
     return figure

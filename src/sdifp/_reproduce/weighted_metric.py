@@ -113,13 +113,5 @@ EXPERIMENT = Experiment(
     alt="Two ratios that rise with the variation of the weights, on the published ones",
     claims=_claims,
     paper=_paper,
-    reasons={
-        "weighted_error": (
-            "Ours is of a field of size one and is a few units of rounding."
-        ),
-        "euclidean_error": (
-            "Ours is of a field of size one and is a few units of rounding."
-        ),
-    },
     seconds=1.0,
 )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -19,6 +20,12 @@ from sdifp._reproduce._experiment import CONDITION, CONFIRMED, NOT, Claim, Exper
 
 SAVED = Path(__file__).parents[2] / "docs" / "reproduction"
 VERDICTS = {CONFIRMED, CONDITION, NOT}
+# Those whose quick data are in the docs.
+WITH_DATA = [
+    name
+    for name in _names.EXPERIMENTS
+    if _sweep.file_of(SAVED, "quick", _names.load_experiment(name)).exists()
+]
 
 
 @pytest.fixture
@@ -39,7 +46,7 @@ def call(capsys):
 
 def measure_toy(case, seed, setting):
     if case.get("bad"):
-        raise ArithmeticError("it does not work")
+        raise case["bad"]("it does not work")
     return {"square": float(case["n"] ** 2 + seed), "curve": [0.0, float(case["n"])]}
 
 
@@ -83,7 +90,7 @@ def toy(monkeypatch):
 def run(experiment, folder, **options):
     seen = []
     tasks = _reproduce.tasks_for(experiment, folder, "tiny")
-    report = lambda task, error: seen.append((task.case, task.seed, error))
+    report = lambda task, failure: seen.append((task.case, task.seed, failure))
     _reproduce.sweep(tasks, folder, 1, report, **options)
     return seen
 
@@ -121,17 +128,19 @@ def test_every_experiment_runs_at_tiny_size(name, tmp_path, call):
         assert (tmp_path / "tiny" / "integrals-over-time" / "figure.png").exists()
 
 
-@pytest.mark.parametrize("name", _names.EXPERIMENTS)
+@pytest.mark.parametrize("name", WITH_DATA)
 def test_drawing_works_from_saved_data_alone(name, tmp_path, monkeypatch):
-    source = SAVED / "quick" / name / "data.json"
+    experiment = _reproduce.load_experiment(name)
+    source = _sweep.file_of(SAVED, "quick", experiment)
+    data = _sweep.file_of(tmp_path, "quick", experiment)
+    data.parent.mkdir(parents=True)
+    shutil.copy(source, data)
     target = tmp_path / "quick" / name
-    target.mkdir(parents=True)
-    shutil.copy(source, target)
 
     def refuse(*arguments):
         raise AssertionError("nothing may be measured")
 
-    experiment = dataclasses.replace(_reproduce.load_experiment(name), measure=refuse)
+    experiment = dataclasses.replace(experiment, measure=refuse)
     _reproduce.draw(experiment, tmp_path, "quick")
     table = (target / "table.md").read_text()
     assert "Quick setting" in table
@@ -153,7 +162,7 @@ def test_the_page_in_the_docs_is_the_one_that_the_data_give(tmp_path):
     text = found.read_text()
     found.unlink()
     assert text == page.read_text()
-    for name in _names.EXPERIMENTS:
+    for name in WITH_DATA:
         assert f"## {name}\n" in text
     for target in re.findall(r"\]\((reproduction/[^)#]+)\)", text):
         assert (SAVED.parent / target).exists()
@@ -253,20 +262,53 @@ def test_more_seeds_and_more_cases_keep_what_is_there(toy, tmp_path):
 
 
 def test_a_failure_stops_nothing_else(toy, tmp_path):
-    cases = [{"n": 1}, {"n": 2, "bad": True}, {"n": 3}]
-    experiment = toy(cases=lambda setting: cases)
+    cases = [{"n": 1}, {"n": 2, "bad": OSError}, {"n": 3}]
+    # What is in a file must be JSON.
+    experiment = toy(
+        cases=lambda setting: [c | {"bad": c.get("bad") and "yes"} for c in cases],
+        measure=lambda case, seed, setting: measure_toy(
+            case | {"bad": case["bad"] and OSError}, seed, setting
+        ),
+    )
     seen = run(experiment, tmp_path)
-    assert [str(e) for _, _, e in seen if e] == ["it does not work"] * 2
+    failures = [f.text for _, _, f in seen if f]
+    assert failures == ["OSError: it does not work"] * 2
     rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
     assert len(rows.where("square")) == 2
+    # It may work the next time.
+    assert len(_reproduce.tasks_for(experiment, tmp_path, "tiny")) == 2
     assert not _reproduce.is_complete(experiment, tmp_path, "tiny")
+
+
+def test_what_diverges_is_a_result_without_a_number(toy, tmp_path):
+    experiment = toy(
+        measure=lambda case, seed, setting: measure_toy(
+            case | {"bad": ArithmeticError if case["n"] == 2 else None}, seed, setting
+        )
+    )
+    run(experiment, tmp_path)
+    assert _reproduce.is_complete(experiment, tmp_path, "tiny")
+    rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    assert body_of(experiment, rows)[3] == "| 2 | failed | 2 |"
+    page = _reproduce.write_page(tmp_path, tmp_path / "page.md").read_text()
+    # A verdict is not plain then.
+    assert f"**{CONDITION}**" in page
+    assert "measurements failed" in page
+
+
+def test_rows_are_in_the_order_of_the_cases(toy, tmp_path):
+    experiment = toy()
+    tasks = _reproduce.tasks_for(experiment, tmp_path, "tiny")
+    _reproduce.sweep(tasks[::-1], tmp_path, 1, lambda task, failure: None)
+    rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    assert rows.known("n") == [1, 2, 3]
 
 
 def test_rows_are_saved_when_the_process_is_interrupted(toy, tmp_path):
     experiment = toy()
     tasks = _reproduce.tasks_for(experiment, tmp_path, "tiny")
 
-    def interrupt(task, error):
+    def interrupt(task, failure):
         if task.case["n"] == 2:
             raise KeyboardInterrupt
 
@@ -298,7 +340,7 @@ def test_processes_find_the_same_numbers(tmp_path, call):
         assert one == two
 
 
-def test_what_one_experiment_measured_the_other_takes_over(monkeypatch, tmp_path):
+def test_two_experiments_with_one_source_measure_once(call, tmp_path, monkeypatch):
     calls = []
 
     def measure(case, seed, setting):
@@ -306,16 +348,20 @@ def test_what_one_experiment_measured_the_other_takes_over(monkeypatch, tmp_path
         return {"c1_rule": 1.0}
 
     first = dataclasses.replace(conservation.EXPERIMENT, measure=measure)
-    second = dataclasses.replace(
-        _reproduce.load_experiment("integrals-over-time"), measure=measure
-    )
-    monkeypatch.setattr(_sweep, "load_experiment", lambda name: first)
-    run(first, tmp_path)
-    count = len(calls)
-    assert count == len(first.cases("tiny"))
-    assert _reproduce.tasks_for(second, tmp_path, "tiny") == []
-    assert _reproduce.is_complete(second, tmp_path, "tiny")
-    assert len(calls) == count
+    load = _names.load_experiment
+    for module in (_sweep, _reproduce):
+        monkeypatch.setattr(
+            module,
+            "load_experiment",
+            lambda name: first if name == "conservation" else load(name),
+        )
+    monkeypatch.setattr(_reproduce, "draw", lambda *arguments: tmp_path)
+    monkeypatch.setattr(_reproduce, "write_page", lambda *arguments: tmp_path)
+    names = ("integrals-over-time", "conservation")
+    code, _, err = call("reproduce", *names, "--tiny", "--jobs", 1, "--out", tmp_path)
+    assert (code, err) == (0, "")
+    assert len(calls) == len(first.cases("tiny"))
+    assert _reproduce.is_complete(load(names[0]), tmp_path, "tiny")
 
 
 def test_no_number_is_not_a_nan(toy, tmp_path):
@@ -328,7 +374,7 @@ def test_no_number_is_not_a_nan(toy, tmp_path):
 
 
 def test_unknown_names_have_a_nearest_one(call):
-    code, _, err = call("reproduce", "collocatoin")
+    code, _, err = call("reproduce", "all", "collocatoin")
     assert code == 2
     assert "unknown experiment 'collocatoin'" in err
     assert "collocation" in err
@@ -352,6 +398,12 @@ def test_a_missing_package_is_named(call, tmp_path, monkeypatch):
     code, _, err = call("reproduce", "pinet", "--tiny", "--out", tmp_path)
     assert code == 2
     assert "pinet needs the package of pinet: pip install --no-deps pinet-hcnn" in err
+
+
+def test_drawing_measures_nothing(call):
+    code, _, err = call("reproduce", "cost", "--draw", "--again")
+    assert code == 2
+    assert "--draw measures nothing" in err
 
 
 def test_nothing_to_draw_is_said(call, tmp_path):
@@ -401,3 +453,24 @@ def test_continuum_errors_against_a_large_rule():
     second = abs(fine_weights @ u**2 - square) / square
     assert found["continuum_first"] == pytest.approx(first, rel=1e-6)
     assert found["continuum_second"] == pytest.approx(second, rel=1e-6)
+
+
+def dies(name, case, seed, setting):
+    if case["CV"] == 0.5:
+        os._exit(9)
+    return {"objective": 1.0}
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_takes_little_with_it(tmp_path, monkeypatch):
+    experiment = _reproduce.load_experiment("weighted-metric")
+    tasks = _reproduce.tasks_for(experiment, tmp_path, "tiny")
+    monkeypatch.setattr(_sweep, "measure", dies)
+    seen = []
+    report = lambda task, failure: seen.append((task, failure))
+    failed = _reproduce.sweep(tasks, tmp_path, 2, report)
+    assert len(seen) == len(tasks)
+    assert 1 <= len(failed) <= 4
+    assert all("a process died" in f.text for _, f in seen if f)
+    left = _reproduce.tasks_for(experiment, tmp_path, "tiny")
+    assert {t.case["CV"] for t in left} == {t.case["CV"] for t in failed}

@@ -165,7 +165,10 @@ def _sweep(tasks: list[Any], out: Path, jobs: int) -> list[Any]:
         state["done"] += 1
         state["weight"] += task.experiment.seconds
         spent = time.monotonic() - began
-        left = _clock(spent * (whole - state["weight"]) / state["weight"])
+        left = "..."
+        # The first ones pay for what all of them need.
+        if state["weight"] > 0.02 * whole or spent > 60.0:
+            left = _clock(spent * (whole - state["weight"]) / state["weight"])
         bar.update(shown, completed=state["done"], name=task.experiment.name, left=left)
         if failure is not None:
             bar.console.print(f"failed: {task.name}: {failure.text}", markup=False)

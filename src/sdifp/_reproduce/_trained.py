@@ -22,8 +22,6 @@ TIMES = 17
 
 def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Training:
     """A training, done."""
-    # No other one can use the programs of the last, and they are large.
-    jax.clear_caches()
     run = train(
         problem,
         method,
@@ -36,17 +34,18 @@ def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Train
     return run
 
 
-def outcome(run: Training, points: int, seed: int) -> dict[str, Value]:
-    """Errors on the rule, in the continuum and on random points, the worst over time,
-    the relative L2 error, and curves."""
+def outcome(
+    run: Training, points: int, seed: int, count: int = TIMES
+) -> dict[str, Value]:
+    """Errors on the rule, in the continuum and on random points (if any), the worst of
+    `count` times, the relative L2 error, and curves."""
     problem, u = run.problem, run.final_field
-    rules = {
-        "rule": run.final_rule,
-        "continuum": run.independent_rule,
-        "random": monte_carlo(problem.box, points, key=jax.random.key(10_000 + seed)),
-    }
+    rules = {"rule": run.final_rule, "continuum": run.independent_rule}
+    if points:
+        key = jax.random.key(10_000 + seed)
+        rules["random"] = monte_carlo(problem.box, points, key=key)
     places = {name: nodes_of(rule) for name, rule in rules.items()}
-    times = np.linspace(0.0, problem.duration, TIMES)
+    times = np.linspace(0.0, problem.duration, count)
     # All nodes at once: one program serves all rules.
     nodes = np.concatenate([x for x, _ in places.values()])
     got, exact = (np.asarray(v) for v in _on_nodes(problem, u, nodes, times))

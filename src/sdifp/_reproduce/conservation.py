@@ -158,6 +158,8 @@ def _draw(rows: Rows) -> Figure:
                 range(len(METHODS)),
                 [m.replace(", ", ",\n") for m in METHODS],
                 rotation=60,
+                rotation_mode="anchor",
+                ha="right",
                 fontsize=7,
             )
             plain(axes, f"{d}-D, {title}", "", "relative" if column == 0 else "")

@@ -52,7 +52,8 @@ def _errors(rows: Rows) -> Figure:
                     lw=1.3,
                     label=method,
                 )
-            plain(axes, f"{equation}: {symbol}, {points}", "time" if line else "")
+            last = line == len(equations) - 1
+            plain(axes, f"{equation}: {symbol}, {points}", "time" if last else "")
         grid[line, 0].set_ylabel("relative error, continuum", fontsize=8)
     figure.legend(
         *grid[0, 0].get_legend_handles_labels(),
@@ -92,7 +93,8 @@ def _curves(rows: Rows) -> Figure:
             middle, half = 0.5 * (low + high), 0.5 * (high - low)
             half = max(half, 0.02 * abs(middle))
             axes.set_ylim(middle - half, middle + half)
-            plain(axes, f"{equation}: {symbol}, {points}", "time" if line else "")
+            last = line == len(equations) - 1
+            plain(axes, f"{equation}: {symbol}, {points}", "time" if last else "")
         grid[line, 0].set_ylabel("divided by the volume", fontsize=8)
     figure.legend(
         *grid[0, 0].get_legend_handles_labels(),

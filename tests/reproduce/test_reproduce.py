@@ -101,7 +101,7 @@ def run(experiment, folder, **options):
 )
 def test_every_experiment_runs_at_tiny_size(name, tmp_path, call):
     code, out, err = call("reproduce", name, "--tiny", "--jobs", 1, "--out", tmp_path)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, ""), out
     assert "Look at" in out
     folder = tmp_path / "tiny" / name
     assert (folder / "figure.png").stat().st_size > 5000

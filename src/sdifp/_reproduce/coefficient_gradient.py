@@ -109,8 +109,9 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
         for name, one, truth in zip(
             errors, found, _truth(case["D"], seed, nodes), strict=True
         ):
-            off = jnp.linalg.norm(one - truth, axis=1) / jnp.linalg.norm(truth)
-            errors[name] += np.asarray(off).tolist()
+            one, truth = np.asarray(one), np.asarray(truth)
+            off = np.linalg.norm(one - truth, axis=1) / np.linalg.norm(truth)
+            errors[name] += off.tolist()
     out: dict[str, Value] = {}
     for name, found in errors.items():
         out[f"{name}_error"] = float(np.mean(found))

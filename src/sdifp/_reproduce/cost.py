@@ -148,7 +148,7 @@ def _inference(
 ) -> tuple[Callable[..., Any], Any]:
     x = problem.box.sample(key, _POINTS)
     if way == "network":
-        return lambda x: jax.vmap(lambda x: net(x, 0.3))(x), x
+        return lambda x: jax.vmap(lambda x: net(x, jnp.asarray(0.3)))(x), x
     rule = sobol(problem.box, 1024, key=key)
     u = _conserved(problem, net, rule, Exact())
     frozen = u.freeze((0.0, 1.0), tolerance=1e-2)

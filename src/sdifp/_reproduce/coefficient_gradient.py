@@ -109,8 +109,8 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
         for name, one, truth in zip(
             errors, found, _truth(case["D"], seed, nodes), strict=True
         ):
-            one, truth = np.asarray(one), np.asarray(truth)
-            off = np.linalg.norm(one - truth, axis=1) / np.linalg.norm(truth)
+            size = np.linalg.norm(truth)
+            off = np.linalg.norm(np.asarray(one) - np.asarray(truth), axis=1) / size
             errors[name] += off.tolist()
     out: dict[str, Value] = {}
     for name, found in errors.items():

@@ -20,12 +20,6 @@ from sdifp._reproduce._experiment import CONDITION, CONFIRMED, NOT, Claim, Exper
 
 SAVED = Path(__file__).parents[2] / "docs" / "reproduction"
 VERDICTS = {CONFIRMED, CONDITION, NOT}
-# Those whose quick data are in the docs.
-WITH_DATA = [
-    name
-    for name in _names.EXPERIMENTS
-    if _sweep.file_of(SAVED, "quick", _names.load_experiment(name)).exists()
-]
 
 
 @pytest.fixture
@@ -128,7 +122,7 @@ def test_every_experiment_runs_at_tiny_size(name, tmp_path, call):
         assert (tmp_path / "tiny" / "integrals-over-time" / "figure.png").exists()
 
 
-@pytest.mark.parametrize("name", WITH_DATA)
+@pytest.mark.parametrize("name", _names.EXPERIMENTS)
 def test_drawing_works_from_saved_data_alone(name, tmp_path, monkeypatch):
     experiment = _reproduce.load_experiment(name)
     source = _sweep.file_of(SAVED, "quick", experiment)
@@ -162,7 +156,7 @@ def test_the_page_in_the_docs_is_the_one_that_the_data_give(tmp_path):
     text = found.read_text()
     found.unlink()
     assert text == page.read_text()
-    for name in WITH_DATA:
+    for name in _names.EXPERIMENTS:
         assert f"## {name}\n" in text
     for target in re.findall(r"\]\((reproduction/[^)#]+)\)", text):
         assert (SAVED.parent / target).exists()

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from .._projection import project
 from .._report._style import BLUE, ORANGE, ZERO, new_figure, plain
@@ -132,9 +133,13 @@ def _draw(rows: Rows) -> Figure:
         ):
             text = f"{label}, {constraint}"
             style = {"color": colour, "marker": marker, "ms": 4, "label": text}
-            for axis, quantity in ((axes[0], "ms"), (axes[1], "bytes")):
+            # The compiler may do without any temporaries: that is drawn at one byte.
+            for axis, quantity, least in (
+                (axes[0], "ms", 0.0),
+                (axes[1], "bytes", 1.0),
+            ):
                 x, y = rows.line("N", f"{name}_{quantity}", constraint=constraint)
-                axis.loglog(x, np.maximum(y, 1e-3), dash, **style)
+                axis.loglog(x, np.maximum(y, least), dash, **style)
             if constraint == "mean and energy":
                 x, y = rows.line("N", f"{name}_second", constraint=constraint)
                 axes[2].loglog(x, np.maximum(y, ZERO), dash, **style)
@@ -143,6 +148,7 @@ def _draw(rows: Rows) -> Figure:
     plain(axes[2], "Error of the energy", "values N", "relative")
     axes[0].legend(fontsize=8, frameon=False)
     axes[2].set_ylim(ZERO, 10.0)
+    axes[2].xaxis.set_minor_formatter(NullFormatter())
     return figure
 
 

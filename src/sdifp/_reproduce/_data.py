@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._folder import finite, write_whole
+from .._folder import write_whole
 from ._experiment import Case, Experiment, Row, Rows, Value
 
 Key = tuple[str, int]
@@ -23,7 +23,7 @@ class Data:
     its seeds."""
 
     def __init__(self, file: Path):
-        self.file = file
+        self.file, self.changed = file, False
         self.rows: list[Row] = _read(file) if file.exists() else []
         self._at = {
             (json.dumps(r["case"], sort_keys=True), r["quantity"]): r for r in self.rows
@@ -46,6 +46,7 @@ class Data:
         origin: Mapping[str, str],
     ) -> None:
         """Take in a measurement."""
+        self.changed = True
         published = experiment.paper(case)
         for quantity, value in found.items():
             name = (json.dumps(case, sort_keys=True), quantity)
@@ -55,10 +56,10 @@ class Data:
                 self.rows.append(self._at[name])
             row = self._at[name]
             if seed in row["seeds"]:
-                row["values"][row["seeds"].index(seed)] = finite(_short(value))
+                row["values"][row["seeds"].index(seed)] = _short(value)
             else:
                 row["seeds"].append(seed)
-                row["values"].append(finite(_short(value)))
+                row["values"].append(_short(value))
             row["paper"] = published.get(quantity)
             row.update(_summary(row["values"]))
             for part, text in origin.items():
@@ -67,7 +68,10 @@ class Data:
                 row[part] = known if text in known else f"{known}; {text}"
 
     def save(self, order: Sequence[str]) -> None:
-        """Write the file, as a whole, with the cases in this order."""
+        """Write the file, as a whole, with the cases in this order, if it changed."""
+        if not self.changed:
+            return
+        self.changed = False
         place = {name: k for k, name in enumerate(order)}
         self.rows.sort(
             key=lambda row: place.get(

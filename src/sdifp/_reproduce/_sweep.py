@@ -103,9 +103,10 @@ def sweep(
                 found = dict.fromkeys(experiment.columns) if found.lasting else {}
             if found:
                 file = file_of(folder, task.setting, experiment)
-                data = files.setdefault(file, Data(file))
+                if file not in files:
+                    files[file] = Data(file)
                 where = origin(experiment, task.setting)
-                data.add(experiment, task.case, task.seed, found, where)
+                files[file].add(experiment, task.case, task.seed, found, where)
             report(task, failure)
             # What takes long is saved at once.
             now = time.monotonic()
@@ -122,7 +123,6 @@ def _save(files: dict[Path, Data], tasks: Sequence[Task]) -> None:
     for data in files.values():
         task = orders[data.file.parent.name]
         data.save([key_of(c, 0)[0] for c in task.experiment.cases(task.setting)])
-    files.clear()
 
 
 Found = dict[str, Value] | Failure
@@ -140,8 +140,7 @@ def _measured(
                 beside.remove(task)
                 yield task, found
         except BrokenProcessPool:
-            # The ones in work are lost with it; with as many failures as processes at
-            # most, go on with the others.
+            # Those that were handed to it are lost with it; the others go on.
             for task in beside[: 2 * jobs]:
                 yield task, Failure("a process died (out of memory?)", lasting=False)
             del beside[: 2 * jobs]

@@ -10,92 +10,57 @@ from . import conservation
 from ._experiment import CONDITION, CONFIRMED, NOT, Claim, Experiment, Rows
 
 _DASHES = ("-", "--", "-.", ":", (0, (1, 1)), "-", "--")
-_NAMES = {"c1": "mass (mean)", "c2": "energy (mean square)"}
 
 
 def _draw(rows: Rows) -> dict[str, Figure]:
     out = {}
     for d in rows.known("d"):
-        here = rows.where(d=d)
-        out["figure" if d == 1 else f"figure-{d}d"] = _errors(here)
+        here, name = rows.where(d=d), "figure" if d == 1 else f"figure-{d}d"
+        unit = "relative error, continuum"
+        out[name] = _panels(here, "continuum_over_time", unit, targets=False)
         if d == 1:
-            out["figure-curves"] = _curves(here)
+            unit = "divided by the volume"
+            out["figure-curves"] = _panels(here, "over_time", unit, targets=True)
     return out
 
 
-def _lines(rows: Rows, equation: str, points: str, quantity: str) -> list[Any]:
-    found = []
-    for k, method in enumerate(conservation.METHODS):
-        case = {"equation": equation, "points": points, "method": method}
-        curve, times = rows.one(quantity, **case), rows.one("times", **case)
-        if curve is not None:
-            found.append((k, method, times, curve))
-    return found
-
-
-def _errors(rows: Rows) -> Figure:
+def _panels(rows: Rows, quantity: str, unit: str, targets: bool) -> Figure:
+    """A curve of each method: a line of panels for each equation."""
     equations = rows.known("equation")
     figure = new_figure(11.0, 2.3 * len(equations) + 0.6)
-    grid = figure.subplots(len(equations), 4, sharey=True, squeeze=False)
+    grid = figure.subplots(len(equations), 4, sharey=not targets, squeeze=False)
     for line, equation in enumerate(equations):
-        for column, (symbol, points) in enumerate(
-            (c, p) for c in _NAMES for p in conservation.POINTS
+        for axes, (symbol, points) in zip(
+            grid[line],
+            [(c, p) for c in ("c1", "c2") for p in conservation.POINTS],
+            strict=True,
         ):
-            axes = grid[line, column]
-            quantity = f"{symbol}_continuum_over_time"
-            for k, method, times, curve in _lines(rows, equation, points, quantity):
-                axes.semilogy(
-                    times,
-                    np.maximum(curve, ZERO),
-                    linestyle=_DASHES[k],
-                    color=CYCLE[k],
-                    lw=1.3,
-                    label=method,
-                )
-            last = line == len(equations) - 1
-            plain(axes, f"{equation}: {symbol}, {points}", "time" if last else "")
-        grid[line, 0].set_ylabel("relative error, continuum", fontsize=8)
-    figure.legend(
-        *grid[0, 0].get_legend_handles_labels(),
-        loc="outside upper center",
-        ncols=7,
-        fontsize=7,
-        frameon=False,
-    )
-    return figure
-
-
-def _curves(rows: Rows) -> Figure:
-    equations = rows.known("equation")
-    figure = new_figure(11.0, 2.3 * len(equations) + 0.6)
-    grid = figure.subplots(len(equations), 4, squeeze=False)
-    for line, equation in enumerate(equations):
-        for column, (symbol, points) in enumerate(
-            (c, p) for c in _NAMES for p in conservation.POINTS
-        ):
-            axes = grid[line, column]
-            quantity = f"{symbol}_over_time"
-            for k, method, times, curve in _lines(rows, equation, points, quantity):
+            here = rows.where(equation=equation, points=points)
+            for k, method in enumerate(conservation.METHODS):
+                curve = here.one(f"{symbol}_{quantity}", method=method)
+                if curve is None:
+                    continue
                 axes.plot(
-                    times,
-                    curve,
+                    here.one("times", method=method),
+                    curve if targets else np.maximum(curve, ZERO),
                     linestyle=_DASHES[k],
                     color=CYCLE[k],
                     lw=1.3,
                     label=method,
                 )
-            case = {"equation": equation, "points": points}
-            target = rows.one(f"{symbol}_target", **case)
-            times = rows.one("times", **case)
-            axes.plot(times, target, "x", ms=4, color="0.2", label="target")
-            # A constant is not to be drawn as its rounding.
-            low, high = axes.get_ylim()
-            middle, half = 0.5 * (low + high), 0.5 * (high - low)
-            half = max(half, 0.02 * abs(middle))
-            axes.set_ylim(middle - half, middle + half)
+            if targets:
+                target = here.one(f"{symbol}_target")
+                axes.plot(here.one("times"), target, "x", ms=4, c="0.2", label="target")
+                # A constant is not to be drawn as its rounding.
+                low, high = axes.get_ylim()
+                middle, half = 0.5 * (low + high), 0.5 * (high - low)
+                half = max(half, 0.02 * abs(middle))
+                axes.set_ylim(middle - half, middle + half)
+            else:
+                axes.set_yscale("log")
             last = line == len(equations) - 1
             plain(axes, f"{equation}: {symbol}, {points}", "time" if last else "")
-        grid[line, 0].set_ylabel("divided by the volume", fontsize=8)
+        grid[line, 0].set_ylabel(unit, fontsize=8)
     figure.legend(
         *grid[0, 0].get_legend_handles_labels(),
         loc="outside upper center",
@@ -110,7 +75,7 @@ def _claims(rows: Rows) -> list[Claim]:
     def worst(method: str, kind: str) -> float:
         curves: Any = [
             curve
-            for symbol in _NAMES
+            for symbol in ("c1", "c2")
             for curve in rows.values(f"{symbol}_{kind}_over_time", method=method)
         ]
         return float(np.max(curves))

@@ -61,3 +61,21 @@ def pytest_terminal_summary(terminalreporter):
 
 
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+@pytest.fixture
+def call(capsys):
+    """Call the program; returns exit code, output and what it said beside."""
+    from sdifp._cli import main
+
+    def inner(*arguments):
+        try:
+            with pytest.raises(SystemExit) as stopped:
+                main([str(a) for a in arguments])
+        finally:
+            # The program sets the precision.
+            jax.config.update("jax_enable_x64", True)
+        found = capsys.readouterr()
+        return stopped.value.code, found.out, found.err
+
+    return inner

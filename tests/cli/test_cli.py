@@ -10,13 +10,11 @@ import time
 from pathlib import Path
 
 import click
-import jax
 import numpy as np
 import pytest
 from quick_run import SMALL, finished, quick_programs
 
 import sdifp
-from sdifp._cli import main
 
 __all__ = ["finished", "quick_programs"]
 ROOT = Path(__file__).parents[2]
@@ -30,23 +28,6 @@ FLAGS = [
     if name not in ("problem", "check", "precision")
     for part in (f"--{name}", str(value))
 ] + ["--no-check"]
-
-
-@pytest.fixture
-def call(capsys):
-    """Call the program; returns exit code, output and what it said beside."""
-
-    def inner(*arguments):
-        try:
-            with pytest.raises(SystemExit) as stopped:
-                main([str(a) for a in arguments])
-        finally:
-            # The program sets the precision.
-            jax.config.update("jax_enable_x64", True)
-        found = capsys.readouterr()
-        return stopped.value.code, found.out, found.err
-
-    return inner
 
 
 def command(*arguments, **options):

@@ -13,29 +13,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from sdifp import _reproduce
-from sdifp._cli import main
 from sdifp._reproduce import _data, _names, _sweep, conservation
 from sdifp._reproduce._draw import body_of, differs, number
 from sdifp._reproduce._experiment import CONDITION, CONFIRMED, NOT, Claim, Experiment
 
 SAVED = Path(__file__).parents[2] / "docs" / "reproduction"
 VERDICTS = {CONFIRMED, CONDITION, NOT}
-
-
-@pytest.fixture
-def call(capsys):
-    """Call the program; returns exit code, output and what it said beside."""
-
-    def inner(*arguments):
-        try:
-            with pytest.raises(SystemExit) as stopped:
-                main([str(a) for a in arguments])
-        finally:
-            jax.config.update("jax_enable_x64", True)
-        found = capsys.readouterr()
-        return stopped.value.code, found.out, found.err
-
-    return inner
 
 
 def measure_toy(case, seed, setting):

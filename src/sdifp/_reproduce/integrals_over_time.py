@@ -134,6 +134,7 @@ EXPERIMENT = Experiment(
     draw=_draw,
     alt="Errors of mass and energy over time for seven methods",
     claims=_claims,
+    reasons=conservation.EXPERIMENT.reasons,
     seeds=conservation.EXPERIMENT.seeds,
     seconds=conservation.EXPERIMENT.seconds,
     source="conservation",

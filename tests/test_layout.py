@@ -14,11 +14,12 @@ SOURCE = ROOT / "src" / "sdifp"
 # Each part and the parts that it may import. A part that is not here may not exist.
 MAY_IMPORT = {
     "_checks": set(),
+    "_core": set(),
     "_domain": set(),
     "_timing": set(),
     "_quadrature": {"_checks", "_domain"},
-    "_projection": {"_checks"},
-    "_field": {"_checks", "_quadrature", "_projection"},
+    "_projection": {"_checks", "_core"},
+    "_field": {"_checks", "_core", "_quadrature", "_projection"},
     "_operators": {"_checks", "_projection", "_field", "_timing"},
     "_networks": {"_checks", "_domain"},
     "_optimisers": {"_checks"},

@@ -1,7 +1,7 @@
 """Networks that conserve."""
 
-from ._certificate import Certificate as Certificate
-from ._certificate import CertificateRow as CertificateRow
+from .._core import Certificate as Certificate
+from .._core import CertificateRow as CertificateRow
 from ._field import ConservedField as ConservedField
 from ._field import FieldAt as FieldAt
 from ._field import at_with_series as at_with_series

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from .._core import Target, explain, targets_for, time_list
 from .._projection import (
     AbsoluteFloor,
     Correction,
@@ -20,10 +21,10 @@ from .._projection import (
 )
 from .._quadrature import QuadratureRule
 from ._gradient import Exact, GradientMode, MiniBatch, Subsampled
-from ._targets import Target, TargetLike, Times, targets_for
+from ._targets import TargetLike, Times, target_at
 
 if TYPE_CHECKING:
-    from ._certificate import Certificate
+    from .._core import Certificate
     from ._freeze import FrozenField
 
 
@@ -200,8 +201,7 @@ class ConservedField(eqx.Module):
 
         - `times`: the times to look at; left out if the network has no time.
         """
-        grid = [None] if times is None else np.ravel(np.asarray(times, float)).tolist()
-        for t in grid:
+        for t in time_list(times):
             status = np.atleast_1d(np.asarray(self.at(t).status))
             bad = np.flatnonzero(status >= Status.DEGENERATE)
             if not bad.size:
@@ -209,28 +209,18 @@ class ConservedField(eqx.Module):
             k = int(bad[0])
             when = "" if t is None else f" at t = {t:g}"
             which = f" of component {k}" if status.size > 1 else ""
-            raise ValueError(
-                f"the targets{which} cannot be met{when}: "
-                f"{self._reason(Status(int(status[k])), k, t)}"
+            mass, energy = (
+                None if target is None else float(target_at(target, t))
+                for target in (self.mass[k], self.energy[k])
             )
-
-    def _reason(self, status: Status, k: int, t: float | None) -> str:
-        if status == Status.DEGENERATE:
-            return "the network is constant on the nodes and variance is asked for"
-        if status == Status.NOT_FINITE:
-            return "the network, or a target, is not finite"
-        mass, energy = (
-            None if target is None else float(target(t))
-            for target in (self.mass[k], self.energy[k])
-        )
-        if mass is None:
-            return f"energy = {energy:g} is negative"
-        least = mass * mass / (1.0 if self.normalised else self.rule.domain.volume)
-        return (
-            f"energy = {energy:g} is below the least that a field of mass {mass:g} "
-            f"can have, {least:g}"
-            + (" or more, with a profile" if self.profile else "")
-        )
+            reason = explain(
+                Status(int(status[k])),
+                mass=mass,
+                energy=energy,
+                volume=1.0 if self.normalised else self.rule.domain.volume,
+                has_profile=self.profile is not None,
+            )
+            raise ValueError(f"the targets{which} cannot be met{when}: {reason}")
 
 
 def at_with_series(
@@ -277,9 +267,9 @@ def _correction_at(
         own = raw if raw.pivot.ndim == 0 else _component(raw, k)
         targets: dict[str, Any] = {}
         if mass is not None:
-            targets["mean"] = mass(time) / volume
+            targets["mean"] = target_at(mass, time) / volume
         if energy is not None:
-            targets["second_moment"] = energy(time) / volume
+            targets["second_moment"] = target_at(energy, time) / volume
         means.append(targets.get("mean"))
         parts.append(
             correct(own, **targets, floor=field.floor) if targets else _identity(own)

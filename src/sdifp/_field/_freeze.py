@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import is_concrete
-from .._projection import Status
+from .._core import Status, tabulate
 from ._field import ConservedField
 from ._gradient import Exact
 from ._program import BLOCK, programs
@@ -19,10 +19,6 @@ from ._targets import Times
 
 # The file's format; a reader refuses what it does not know.
 _VERSION = 1
-
-# The Chebyshev grid is doubled from the smallest to the largest until the tolerance
-# is met; a field that needs more is not smooth in time.
-_SMALLEST, _LARGEST = 32, 512
 
 _Table = Array | np.ndarray
 
@@ -196,14 +192,6 @@ def freeze(
     field: ConservedField, times: Times | None, tolerance: float | None
 ) -> FrozenField:
     """Tabulate scale and shift; see `ConservedField.freeze`."""
-    eps = float(jnp.finfo(jnp.result_type(float)).eps)
-    if tolerance is None:
-        tolerance = max(1e-9, 64 * eps)
-    if not tolerance >= 8 * eps:
-        raise ValueError(
-            f"tolerance must be at least {8 * eps:.1g}, which is rounding, got "
-            f"{tolerance}"
-        )
     chunk = getattr(field.gradient, "chunk", Exact().chunk)
     exact = eqx.tree_at(lambda u: u.gradient, field, Exact(chunk))
     d = field.rule.dimension
@@ -225,51 +213,10 @@ def freeze(
         return FrozenField(
             field.net, None, None, scale[None], shift[None], 0.0, d, field.profile
         )
-    given = np.ravel(np.asarray(times, float))
-    if given.size < 2 or not np.all(np.diff(given) > 0) or not np.isfinite(given).all():
-        raise ValueError(
-            f"times must be finite and increasing, first and last or a whole grid, got "
-            f"{given.tolist()}"
-        )
-
-    def measured(
-        grid: np.ndarray, weights: np.ndarray, table: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        """The largest relative error half way between the nodes."""
-        middle = 0.5 * (grid[1:] + grid[:-1])
-        truth, size = sample(middle)
-        found = np.stack([_barycentric_numpy(t, grid, weights, table) for t in middle])
-        error = np.abs(found - truth)
-        scale = np.abs(truth[:, 0]).max(axis=0)
-        unit = np.maximum(np.abs(truth[:, 1]), np.abs(truth[:, 0]) * size).max(axis=0)
-        tiny = np.finfo(float).tiny
-        return float(
-            max(
-                np.max(error[:, 0].max(axis=0) / np.maximum(scale, tiny)),
-                np.max(error[:, 1].max(axis=0) / np.maximum(unit, tiny)),
-            )
-        ), table
-
-    if given.size > 2:
-        weights = _floater_hormann(given)
-        accuracy, table = measured(given, weights, sample(given)[0])
-    else:
-        n = _SMALLEST
-        while True:
-            grid, weights = _chebyshev(given[0], given[1], n)
-            accuracy, table = measured(grid, weights, sample(grid)[0])
-            if accuracy <= tolerance or n >= _LARGEST:
-                break
-            n *= 2
-        given = grid
-    if accuracy > tolerance:
-        raise ValueError(
-            f"tolerance = {tolerance:g} was not reached with {given.size} times: scale "
-            f"and shift are interpolated to {accuracy:.1e}; give more times, a shorter "
-            f"range or a larger tolerance"
-        )
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    grid, weights, table, accuracy = tabulate(sample, times, tolerance, eps)
     return FrozenField(
-        field.net, given, weights, table[:, 0], table[:, 1], accuracy, d, field.profile
+        field.net, grid, weights, table[:, 0], table[:, 1], accuracy, d, field.profile
     )
 
 
@@ -279,30 +226,6 @@ def _coefficients(field: ConservedField, t: Array) -> tuple[Array, Array, Array]
     now = field.at(t)
     size = jnp.sqrt(now.moments.second_moment)
     return jnp.stack([now.scale, now.shift]), size, now.status
-
-
-def _chebyshev(first: float, last: float, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Chebyshev points of the second kind, and their barycentric weights."""
-    angle = np.linspace(np.pi, 0.0, n + 1)
-    nodes = 0.5 * (first + last) + 0.5 * (last - first) * np.cos(angle)
-    nodes[0], nodes[-1] = first, last
-    weights = np.where(np.arange(n + 1) % 2, -1.0, 1.0)
-    weights[[0, -1]] *= 0.5
-    return nodes, weights
-
-
-def _floater_hormann(nodes: np.ndarray, degree: int = 4) -> np.ndarray:
-    """Barycentric weights of the rational interpolant without poles on any grid
-    (Floater and Hormann, 2007)."""
-    n, d = len(nodes) - 1, min(degree, len(nodes) - 1)
-    weights = np.zeros(n + 1)
-    # Differences relative to the mean step, so that no product overflows.
-    x = nodes / ((nodes[-1] - nodes[0]) / n)
-    for k in range(n + 1):
-        for i in range(max(0, k - d), min(n - d, k) + 1):
-            others = [j for j in range(i, i + d + 1) if j != k]
-            weights[k] += (-1.0) ** i / np.prod(x[k] - x[others])
-    return weights
 
 
 @jax.custom_jvp
@@ -329,10 +252,3 @@ def _barycentric_jvp(
     slope = _barycentric(t, nodes, weights, jnp.tensordot(matrix, table, axes=1))
     moved = _barycentric(t, nodes, weights, tangents[3])
     return _barycentric(t, nodes, weights, table), slope * tangents[0] + moved
-
-
-def _barycentric_numpy(
-    t: float, nodes: np.ndarray, weights: np.ndarray, table: np.ndarray
-) -> np.ndarray:
-    terms = weights / (t - nodes)
-    return np.asarray(np.tensordot(terms, table, axes=1) / terms.sum())

@@ -1,8 +1,9 @@
 """The moment projection: pure mathematics on arrays, no networks."""
 
-from ._correction import AbsoluteFloor as AbsoluteFloor
+from .._core import AbsoluteFloor as AbsoluteFloor
+from .._core import RelativeFloor as RelativeFloor
+from .._core import Status as Status
 from ._correction import Correction as Correction
-from ._correction import RelativeFloor as RelativeFloor
 from ._correction import correct as correct
 from ._correction import least_second_moment as least_second_moment
 from ._identities import coefficient_derivatives as coefficient_derivatives
@@ -15,4 +16,3 @@ from ._moments import moments_of_part as moments_of_part
 from ._project import Projection as Projection
 from ._project import project as project
 from ._project import project_euclidean as project_euclidean
-from ._status import Status as Status

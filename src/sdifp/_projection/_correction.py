@@ -1,57 +1,14 @@
 """The closed form: scale and shift from the moments of a field and its targets."""
 
-import dataclasses
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._core import AbsoluteFloor, RelativeFloor, Status, solve
 from ._moments import Moments, accumulator
-from ._status import Status
 
 Target = Float[Array | np.ndarray, "..."] | float | np.floating
-
-
-@dataclasses.dataclass(frozen=True)
-class RelativeFloor:
-    """Keep the variance above `fraction` of the field's mean square.
-
-    The default fraction is the square of the unit roundoff: a standard deviation
-    below that is rounding noise, and nothing above it is changed.
-    """
-
-    fraction: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.fraction is not None and not 0.0 <= self.fraction < np.inf:
-            raise ValueError(
-                f"fraction must be finite and not negative, got {self.fraction}"
-            )
-
-    def value(self, second_moment: Array) -> Array:
-        """The least variance for a field of this mean square."""
-        eps = float(jnp.finfo(second_moment.dtype).eps)
-        fraction = eps * eps if self.fraction is None else self.fraction
-        return fraction * second_moment
-
-
-@dataclasses.dataclass(frozen=True)
-class AbsoluteFloor:
-    """Keep the variance above a fixed number; the paper takes 1e-8, which breaks the
-    second moment of any field whose standard deviation is below 1e-4."""
-
-    epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.epsilon < np.inf:
-            raise ValueError(
-                f"epsilon must be finite and not negative, got {self.epsilon}"
-            )
-
-    def value(self, second_moment: Array) -> Array:
-        """The least variance, the same for every field."""
-        return jnp.full_like(second_moment, self.epsilon)
 
 
 class Correction(eqx.Module):
@@ -137,74 +94,17 @@ def correct(
     shape of the moments.
     """
     check_combination(mean, second_moment, variance)
-    dtype = moments.spread.dtype
-    # Below this the smallest numbers have lost digits of their own.
-    tiny = float(jnp.finfo(dtype).tiny / jnp.finfo(dtype).eps)
-    sign = 1.0 if nearest else -1.0
-
-    if mean is None:
-        # u = a f: the only denominator is Q[f^2], which has no size to be relative to.
-        raw, noise = moments.second_moment, jnp.full(moments.spread.shape, tiny, dtype)
-        least = jnp.maximum(floor.value(jnp.zeros_like(raw)), tiny)
-        wanted = _target(second_moment, raw)
-        constant, infeasible = wanted == 0.0, wanted < 0.0
-        level = pivot = offset = centre = jnp.zeros_like(raw)
-        towards_raw = raw
-    else:
-        level = _target(mean, moments.spread) * (moments.weight / moments.profile)
-        pivot, offset = moments.pivot, moments.offset
-        if second_moment is None and variance is None:
-            scale = jnp.ones_like(level)
-            finite = jnp.isfinite(level) & jnp.isfinite(pivot + offset)
-            status = jnp.where(finite, Status.REGULAR, Status.NOT_FINITE)
-            return Correction(scale, level, pivot, offset, status.astype(jnp.int32))
-        raw = moments.spread
-        noise = jnp.maximum(RelativeFloor().value(moments.second_moment), tiny)
-        least = jnp.maximum(floor.value(moments.second_moment), tiny)
-        # In a field without variance, what is left of it is noise: leave it out.
-        overlap = jnp.where(raw <= noise, 0.0, moments.overlap)
-        kept = jnp.where(raw <= noise, 1.0, jnp.maximum(raw, least))
-        centre = -level * overlap / kept
-        gain = (level * overlap) ** 2 / kept
-        eps = max(_rounding(t, dtype) for t in (mean, second_moment, variance))
-        if variance is not None:
-            varied = moments.profile_variance
-            fixed = jnp.where(varied > 0.0, level * level * varied, 0.0)
-            wanted = _target(variance, raw) - fixed + gain
-            # A positive variance is meant, however small; a negative one may be
-            # the rounding of `s - m^2`.
-            size = jnp.where(wanted < 0.0, level * level, 0.0) + fixed
-        else:
-            target = _target(second_moment, raw)
-            ratio = moments.profile_square / moments.weight
-            wanted = target - level * level * ratio + gain
-            size = jnp.abs(target)
-        # A difference of rounded numbers this small is zero.
-        constant = jnp.abs(wanted) <= 4.0 * eps * size
-        infeasible = (wanted < 0.0) & ~constant
-        wanted = jnp.where(constant, 0.0, wanted)
-        towards_raw = raw + moments.level * overlap
-
-    degenerate, floored = raw <= noise, raw < least
-    # Without a floor of the user's there is nothing to divide by: the scale is 0, with
-    # derivatives 0, and the status says so.
-    dead = degenerate & (least <= noise)
-    kept = jnp.where(dead, 1.0, jnp.maximum(raw, least))
-    branch = jnp.where(towards_raw < 0.0, -sign, sign)
-    scale = centre + branch * _safe_sqrt(jnp.where(dead, 0.0, wanted) / kept)
-
-    finite = jnp.isfinite(moments.square) & jnp.isfinite(scale) & jnp.isfinite(level)
-    finite = finite & jnp.isfinite(moments.pivot) & jnp.isfinite(wanted)
-    status = jnp.full(finite.shape, Status.REGULAR, jnp.int32)
-    for holds, outcome in (
-        (floored, Status.FLOORED),
-        (degenerate, Status.DEGENERATE),
-        (constant, Status.CONSTANT),
-        (infeasible, Status.INFEASIBLE),
-        (~finite, Status.NOT_FINITE),
-    ):
-        status = jnp.where(holds, jnp.int32(outcome), status)
-    return Correction(scale, level, pivot, offset, status)
+    like = moments.spread
+    given = {"mean": mean, "second_moment": second_moment, "variance": variance}
+    return Correction(
+        *solve(
+            moments,
+            **{k: _target(v, like) for k, v in given.items() if v is not None},
+            rounding=max(_rounding(v, like.dtype) for v in given.values()),
+            floor=floor,
+            nearest=nearest,
+        )
+    )
 
 
 def check_combination(
@@ -236,12 +136,5 @@ def _rounding(target: Target | None, dtype: np.dtype) -> float:
     return float(max(jnp.finfo(given).eps, jnp.finfo(dtype).eps))
 
 
-def _target(target: Target | None, like: Array) -> Array:
-    assert target is not None
+def _target(target: Target, like: Array) -> Array:
     return jnp.broadcast_to(jnp.asarray(target, like.dtype), like.shape)
-
-
-def _safe_sqrt(x: Array) -> Array:
-    """The square root, zero with zero derivative where x is not positive."""
-    positive = x > 0.0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)

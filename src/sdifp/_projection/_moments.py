@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_finite, check_floating, check_weights, is_concrete
+from .._core import MomentAlgebra
 
 # Nodes that are summed at a time: few enough for both passes to find them in the
 # cache and for the extra memory to be small, enough to make the merging free.
@@ -29,7 +30,7 @@ _PLAIN = 2**12
 _Total = Callable[[Array], Array]
 
 
-class Moments(eqx.Module):
+class Moments(eqx.Module, MomentAlgebra):
     """Weighted sums of `g = f - pivot * phi`, where phi is the shift profile (1 unless
     given). They determine the moments of f, and do so without cancellation.
 
@@ -50,54 +51,6 @@ class Moments(eqx.Module):
     "`sum w phi g`"
     square: Float[Array, "*batch"]
     "`sum w g^2`"
-
-    @property
-    def offset(self) -> Float[Array, "*batch"]:
-        """What the pivot lacks: `f - (pivot + offset) phi` has mean zero."""
-        return self.residual / self.profile
-
-    @property
-    def level(self) -> Float[Array, "*batch"]:
-        """`Q[f] / Q[phi]`: the multiple of the profile with the mean of f."""
-        return self.pivot + self.offset
-
-    @property
-    def spread(self) -> Float[Array, "*batch"]:
-        """`Q[(f - level phi)^2]`: the variance of f where phi = 1."""
-        square = (
-            self.square
-            - 2.0 * self.offset * self.cross
-            + self.offset * self.offset * self.profile_square
-        )
-        return jnp.maximum(square / self.weight, 0.0)
-
-    @property
-    def overlap(self) -> Float[Array, "*batch"]:
-        """`Q[(f - level phi) phi]`: zero where phi = 1."""
-        return (self.cross - self.offset * self.profile_square) / self.weight
-
-    @property
-    def mean(self) -> Float[Array, "*batch"]:
-        """`Q[f]`."""
-        return self.level * (self.profile / self.weight)
-
-    @property
-    def variance(self) -> Float[Array, "*batch"]:
-        """`Q[(f - Q[f])^2]`: accurate to rounding where phi = 1, to the rounding of
-        the second moment with a profile."""
-        varied = self.profile_variance
-        return self.spread + 2.0 * self.level * self.overlap + self.level**2 * varied
-
-    @property
-    def second_moment(self) -> Float[Array, "*batch"]:
-        """`Q[f^2]`."""
-        return self.variance + self.mean**2
-
-    @property
-    def profile_variance(self) -> Float[Array, "..."]:
-        """`Q[phi^2] - Q[phi]^2`: zero where phi = 1."""
-        mean = self.profile / self.weight
-        return jnp.maximum(self.profile_square / self.weight - mean * mean, 0.0)
 
     def about(self, pivot: Float[Array, "*batch"]) -> "Moments":
         """The same moments, represented about another pivot."""

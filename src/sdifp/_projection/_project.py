@@ -9,17 +9,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import SUM_TOLERANCE, check_finite, is_concrete
+from .._core import AbsoluteFloor, RelativeFloor, Status
 from ._correction import (
-    AbsoluteFloor,
     Correction,
-    RelativeFloor,
     Target,
     check_combination,
     correct,
     least_second_moment,
 )
 from ._moments import Moments, accumulator, check_values, moments_of_part
-from ._status import Status
 
 
 class Projection(eqx.Module):

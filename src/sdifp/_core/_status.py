@@ -29,3 +29,25 @@ class Status(enum.IntEnum):
     INFEASIBLE = 4
     NOT_FINITE = 5
     UNNORMALISED = 6
+
+
+def explain(
+    status: Status,
+    *,
+    mass: float | None,
+    energy: float | None,
+    volume: float,
+    has_profile: bool,
+) -> str:
+    """Why targets cannot be met, for a status from `DEGENERATE` on."""
+    if status == Status.DEGENERATE:
+        return "the network is constant on the nodes and variance is asked for"
+    if status == Status.NOT_FINITE:
+        return "the network, or a target, is not finite"
+    if mass is None:
+        return f"energy = {energy:g} is negative"
+    return (
+        f"energy = {energy:g} is below the least that a field of mass {mass:g} can "
+        f"have, {mass * mass / volume:g}"
+        + (" or more, with a profile" if has_profile else "")
+    )

@@ -1,0 +1,234 @@
+"""The closed form: scale and shift from the moments of a field and its targets.
+
+One definition for all engines: operators, and the few functions that `jax.numpy` and
+`torch` both have under one name.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+import numpy as np
+
+from ._status import Status
+
+Array = Any
+"an array of JAX or a tensor of PyTorch"
+
+
+def namespace(array: Array) -> Any:
+    """The module whose functions take this array: `jax.numpy` or `torch`."""
+    if type(array).__module__.partition(".")[0] == "torch":
+        return sys.modules["torch"]
+    return array.__array_namespace__()
+
+
+@dataclasses.dataclass(frozen=True)
+class RelativeFloor:
+    """Keep the variance above `fraction` of the field's mean square.
+
+    The default fraction is the square of the unit roundoff: a standard deviation
+    below that is rounding noise, and nothing above it is changed.
+    """
+
+    fraction: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.fraction is not None and not 0.0 <= self.fraction < np.inf:
+            raise ValueError(
+                f"fraction must be finite and not negative, got {self.fraction}"
+            )
+
+    def value(self, second_moment: Array) -> Array:
+        """The least variance for a field of this mean square."""
+        eps = float(namespace(second_moment).finfo(second_moment.dtype).eps)
+        fraction = eps * eps if self.fraction is None else self.fraction
+        return fraction * second_moment
+
+
+@dataclasses.dataclass(frozen=True)
+class AbsoluteFloor:
+    """Keep the variance above a fixed number; the paper takes 1e-8, which breaks the
+    second moment of any field whose standard deviation is below 1e-4."""
+
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.epsilon < np.inf:
+            raise ValueError(
+                f"epsilon must be finite and not negative, got {self.epsilon}"
+            )
+
+    def value(self, second_moment: Array) -> Array:
+        """The least variance, the same for every field."""
+        return namespace(second_moment).full_like(second_moment, self.epsilon)
+
+
+class MomentAlgebra:
+    """What follows from weighted sums of `g = f - pivot * phi`, where phi is the shift
+    profile (1 unless given). A class with these sums as fields inherits the rest."""
+
+    pivot: Array
+    weight: Array
+    "`sum w`"
+    profile: Array
+    "`sum w phi`"
+    profile_square: Array
+    "`sum w phi^2`"
+    residual: Array
+    "`sum w g`"
+    cross: Array
+    "`sum w phi g`"
+    square: Array
+    "`sum w g^2`"
+
+    @property
+    def offset(self) -> Array:
+        """What the pivot lacks: `f - (pivot + offset) phi` has mean zero."""
+        return self.residual / self.profile
+
+    @property
+    def level(self) -> Array:
+        """`Q[f] / Q[phi]`: the multiple of the profile with the mean of f."""
+        return self.pivot + self.offset
+
+    @property
+    def spread(self) -> Array:
+        """`Q[(f - level phi)^2]`: the variance of f where phi = 1."""
+        square = (
+            self.square
+            - 2.0 * self.offset * self.cross
+            + self.offset * self.offset * self.profile_square
+        )
+        return (square / self.weight).clip(min=0.0)
+
+    @property
+    def overlap(self) -> Array:
+        """`Q[(f - level phi) phi]`: zero where phi = 1."""
+        return (self.cross - self.offset * self.profile_square) / self.weight
+
+    @property
+    def mean(self) -> Array:
+        """`Q[f]`."""
+        return self.level * (self.profile / self.weight)
+
+    @property
+    def variance(self) -> Array:
+        """`Q[(f - Q[f])^2]`: accurate to rounding where phi = 1, to the rounding of
+        the second moment with a profile."""
+        varied = self.profile_variance
+        return self.spread + 2.0 * self.level * self.overlap + self.level**2 * varied
+
+    @property
+    def second_moment(self) -> Array:
+        """`Q[f^2]`."""
+        return self.variance + self.mean**2
+
+    @property
+    def profile_variance(self) -> Array:
+        """`Q[phi^2] - Q[phi]^2`: zero where phi = 1."""
+        mean = self.profile / self.weight
+        return (self.profile_square / self.weight - mean * mean).clip(min=0.0)
+
+
+def solve(
+    moments: MomentAlgebra,
+    *,
+    mean: Array | None = None,
+    second_moment: Array | None = None,
+    variance: Array | None = None,
+    rounding: float,
+    floor: RelativeFloor | AbsoluteFloor,
+    nearest: bool = True,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Scale, level, pivot, offset and status; see `sdifp.correct` for the formulas.
+
+    The targets are arrays of the shape and dtype of the moments, at least one of them
+    given; `rounding` is their relative rounding error.
+    """
+    like = moments.spread
+    xp = namespace(like)
+    limits = xp.finfo(like.dtype)
+    # Below this the smallest numbers have lost digits of their own.
+    tiny = float(limits.tiny) / float(limits.eps)
+    sign = 1.0 if nearest else -1.0
+
+    if mean is None:
+        # u = a f: the only denominator is Q[f^2], which has no size to be relative to.
+        assert second_moment is not None
+        raw, noise = moments.second_moment, xp.full_like(like, tiny)
+        least = floor.value(xp.zeros_like(raw)).clip(min=tiny)
+        wanted = second_moment
+        constant, infeasible = wanted == 0.0, wanted < 0.0
+        level = pivot = offset = centre = xp.zeros_like(raw)
+        towards_raw = raw
+    else:
+        level = mean * (moments.weight / moments.profile)
+        pivot, offset = moments.pivot, moments.offset
+        if second_moment is None and variance is None:
+            finite = xp.isfinite(level) & xp.isfinite(pivot + offset)
+            status = _status(finite, [(~finite, Status.NOT_FINITE)])
+            return xp.ones_like(level), level, pivot, offset, status
+        raw = like
+        noise = RelativeFloor().value(moments.second_moment).clip(min=tiny)
+        least = floor.value(moments.second_moment).clip(min=tiny)
+        # In a field without variance, what is left of it is noise: leave it out.
+        overlap = xp.where(raw <= noise, 0.0, moments.overlap)
+        kept = xp.where(raw <= noise, 1.0, xp.maximum(raw, least))
+        centre = -level * overlap / kept
+        gain = (level * overlap) ** 2 / kept
+        if variance is not None:
+            varied = moments.profile_variance
+            fixed = xp.where(varied > 0.0, level * level * varied, 0.0)
+            wanted = variance - fixed + gain
+            # A positive variance is meant, however small; a negative one may be
+            # the rounding of `s - m^2`.
+            size = xp.where(wanted < 0.0, level * level, 0.0) + fixed
+        else:
+            assert second_moment is not None
+            ratio = moments.profile_square / moments.weight
+            wanted = second_moment - level * level * ratio + gain
+            size = xp.abs(second_moment)
+        # A difference of rounded numbers this small is zero.
+        constant = xp.abs(wanted) <= 4.0 * rounding * size
+        infeasible = (wanted < 0.0) & ~constant
+        wanted = xp.where(constant, 0.0, wanted)
+        towards_raw = raw + moments.level * overlap
+
+    degenerate, floored = raw <= noise, raw < least
+    # Without a floor of the user's there is nothing to divide by: the scale is 0, with
+    # derivatives 0, and the status says so.
+    dead = degenerate & (least <= noise)
+    kept = xp.where(dead, 1.0, xp.maximum(raw, least))
+    branch = xp.where(towards_raw < 0.0, -sign, sign)
+    scale = centre + branch * _safe_sqrt(xp.where(dead, 0.0, wanted) / kept)
+
+    finite = xp.isfinite(moments.square) & xp.isfinite(scale) & xp.isfinite(level)
+    finite = finite & xp.isfinite(moments.pivot) & xp.isfinite(wanted)
+    status = _status(
+        finite,
+        [
+            (floored, Status.FLOORED),
+            (degenerate, Status.DEGENERATE),
+            (constant, Status.CONSTANT),
+            (infeasible, Status.INFEASIBLE),
+            (~finite, Status.NOT_FINITE),
+        ],
+    )
+    return scale, level, pivot, offset, status
+
+
+def _status(like: Array, outcomes: list[tuple[Array, Status]]) -> Array:
+    """The last outcome that holds, else regular."""
+    xp = namespace(like)
+    status = xp.full_like(like, int(Status.REGULAR), dtype=xp.int32)
+    for holds, outcome in outcomes:
+        status = xp.where(holds, xp.full_like(status, int(outcome)), status)
+    return status
+
+
+def _safe_sqrt(x: Array) -> Array:
+    """The square root, zero with zero derivative where x is not positive."""
+    xp = namespace(x)
+    positive = x > 0.0
+    return xp.where(positive, xp.sqrt(xp.where(positive, x, 1.0)), 0.0)

@@ -1,0 +1,110 @@
+"""Scale and shift as a table in time, refined until it is accurate. NumPy alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# The Chebyshev grid is doubled from the smallest to the largest until the tolerance
+# is met; a field that needs more is not smooth in time.
+_SMALLEST, _LARGEST = 32, 512
+
+
+def tabulate(
+    sample: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+    times: Any,
+    tolerance: float | None,
+    eps: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """The nodes in time, their barycentric weights, scale and shift at the nodes, and
+    the largest error that was measured between them.
+
+    **Arguments:**
+
+    - `sample`: scale and shift at some times, shape (times, 2, ...), and the size of
+        the raw network there.
+    - `times`: first and last, or a whole grid.
+    - `tolerance`: the relative error allowed; by default 1e-9, or rounding.
+    - `eps`: the unit of rounding.
+    """
+    if tolerance is None:
+        tolerance = max(1e-9, 64 * eps)
+    if not tolerance >= 8 * eps:
+        raise ValueError(
+            f"tolerance must be at least {8 * eps:.1g}, which is rounding, got "
+            f"{tolerance}"
+        )
+    given = np.ravel(np.asarray(times, float))
+    if given.size < 2 or not np.all(np.diff(given) > 0) or not np.isfinite(given).all():
+        raise ValueError(
+            f"times must be finite and increasing, first and last or a whole grid, got "
+            f"{given.tolist()}"
+        )
+
+    def measured(grid: np.ndarray, weights: np.ndarray, table: np.ndarray) -> float:
+        """The largest relative error half way between the nodes."""
+        middle = 0.5 * (grid[1:] + grid[:-1])
+        truth, size = sample(middle)
+        found = np.stack([_barycentric(t, grid, weights, table) for t in middle])
+        error = np.abs(found - truth)
+        scale = np.abs(truth[:, 0]).max(axis=0)
+        unit = np.maximum(np.abs(truth[:, 1]), np.abs(truth[:, 0]) * size).max(axis=0)
+        tiny = np.finfo(float).tiny
+        return float(
+            max(
+                np.max(error[:, 0].max(axis=0) / np.maximum(scale, tiny)),
+                np.max(error[:, 1].max(axis=0) / np.maximum(unit, tiny)),
+            )
+        )
+
+    if given.size > 2:
+        grid, weights = given, floater_hormann(given)
+        table = sample(grid)[0]
+        accuracy = measured(grid, weights, table)
+    else:
+        n = _SMALLEST
+        while True:
+            grid, weights = chebyshev(given[0], given[1], n)
+            table = sample(grid)[0]
+            accuracy = measured(grid, weights, table)
+            if accuracy <= tolerance or n >= _LARGEST:
+                break
+            n *= 2
+    if accuracy > tolerance:
+        raise ValueError(
+            f"tolerance = {tolerance:g} was not reached with {grid.size} times: scale "
+            f"and shift are interpolated to {accuracy:.1e}; give more times, a shorter "
+            f"range or a larger tolerance"
+        )
+    return grid, weights, table, accuracy
+
+
+def chebyshev(first: float, last: float, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Chebyshev points of the second kind, and their barycentric weights."""
+    angle = np.linspace(np.pi, 0.0, n + 1)
+    nodes = 0.5 * (first + last) + 0.5 * (last - first) * np.cos(angle)
+    nodes[0], nodes[-1] = first, last
+    weights = np.where(np.arange(n + 1) % 2, -1.0, 1.0)
+    weights[[0, -1]] *= 0.5
+    return nodes, weights
+
+
+def floater_hormann(nodes: np.ndarray, degree: int = 4) -> np.ndarray:
+    """Barycentric weights of the rational interpolant without poles on any grid
+    (Floater and Hormann, 2007)."""
+    n, d = len(nodes) - 1, min(degree, len(nodes) - 1)
+    weights = np.zeros(n + 1)
+    # Differences relative to the mean step, so that no product overflows.
+    x = nodes / ((nodes[-1] - nodes[0]) / n)
+    for k in range(n + 1):
+        for i in range(max(0, k - d), min(n - d, k) + 1):
+            others = [j for j in range(i, i + d + 1) if j != k]
+            weights[k] += (-1.0) ** i / np.prod(x[k] - x[others])
+    return weights
+
+
+def _barycentric(
+    t: float, nodes: np.ndarray, weights: np.ndarray, table: np.ndarray
+) -> np.ndarray:
+    terms = weights / (t - nodes)
+    return np.asarray(np.tensordot(terms, table, axes=1) / terms.sum())

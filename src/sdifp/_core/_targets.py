@@ -1,0 +1,70 @@
+"""Prescribed integrals: numbers or functions of time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+class Target:
+    """A number or a function of t, as one constant without leaves."""
+
+    def __init__(self, name: str, given: Any) -> None:
+        self.is_function = callable(given)
+        self.name = name
+        if callable(given):
+            self.given: float | Callable[[Any], Any] = given
+            return
+        array = np.asarray(given)
+        if array.shape != () or not np.issubdtype(array.dtype, np.number):
+            raise ValueError(
+                f"{name} must be a number or a function of t for each component, got "
+                f"{given!r}"
+            )
+        if np.iscomplexobj(array) or not np.isfinite(array):
+            raise ValueError(f"{name} must be real and finite, got {given!r}")
+        self.given = float(array)
+
+    def value(self, t: Any) -> Any:
+        """The target at time t, as it was given."""
+        return self.given(t) if callable(self.given) else self.given
+
+    def __hash__(self) -> int:
+        return hash(self.given)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and self.given == other.given
+
+    def __repr__(self) -> str:
+        return repr(self.given)
+
+
+def targets_for(
+    name: str, given: Any, components: int | None
+) -> tuple[Target | None, ...]:
+    """One target or None for each component; `components` is None for a scalar."""
+    if isinstance(given, list | tuple):
+        if components is None or len(given) != components:
+            count = "one number" if components is None else f"{components} components"
+            raise ValueError(
+                f"{name} has {len(given)} entries, and the network returns {count}"
+            )
+        entries = list(given)
+    else:
+        if given is not None and components is not None and components > 1:
+            raise ValueError(
+                f"{name} must be a list with one entry for each of the {components} "
+                f"components of the network, None where there is no target"
+            )
+        entries = [given] * (components or 1)
+    return tuple(None if e is None else Target(name, e) for e in entries)
+
+
+def time_list(times: Any) -> list[float] | list[None]:
+    """The times to look at; one without a name for a network without time."""
+    if times is None:
+        return [None]
+    grid: list[float] = np.ravel(np.asarray(times, float)).tolist()
+    if not grid:
+        raise ValueError("times must hold at least one time, got none")
+    return grid

@@ -8,6 +8,7 @@ import scipy.stats.qmc
 from jaxtyping import Array
 
 from .._core import Certificate, assemble, time_list
+from .._domain import Box
 from .._quadrature import QuadratureRule, lattice, monte_carlo, sobol
 from ._field import ConservedField, FieldAt
 from ._targets import Times, target_at
@@ -29,9 +30,13 @@ def certify(
         raise ValueError(f"replicates must be at least 2, got {replicates}")
     box = field.rule.domain
     for_other, for_base, for_rules = jax.random.split(key, 3)
-    base = _independent(field.rule, for_base)
+    base = independent_rule(box, field.rule.size, for_base)
     rules = base.replicates(for_rules, replicates)
-    other = _independent(field.rule, for_other) if other_rule is None else other_rule
+    other = (
+        independent_rule(box, field.rule.size, for_other)
+        if other_rule is None
+        else other_rule
+    )
     if other.domain != box:
         raise ValueError(
             f"other_rule must live on the box of the field, {box}, got {other.domain}"
@@ -74,12 +79,11 @@ def _two_integrals(now: FieldAt, rule: QuadratureRule) -> Array:
     return rule.mean(powers)
 
 
-def _independent(rule: QuadratureRule, key: Array) -> QuadratureRule:
-    """A randomised rule of the same box that shares nothing with the given one."""
-    size = max(_NODES, 1 << (rule.size - 1).bit_length())
-    box = rule.domain
+def independent_rule(box: Box, size: int, key: Array) -> QuadratureRule:
+    """A randomised rule of a box that shares nothing with another of this size."""
+    nodes = max(_NODES, 1 << (size - 1).bit_length())
     if box.dimension <= 100:
-        return lattice(box, size, key=key)
+        return lattice(box, nodes, key=key)
     if box.dimension <= scipy.stats.qmc.Sobol.MAXDIM:
-        return sobol(box, size, key=key)
-    return monte_carlo(box, rule.size, key=key)
+        return sobol(box, nodes, key=key)
+    return monte_carlo(box, size, key=key)

@@ -1,6 +1,7 @@
 """Measure what is not measured yet, here or in other processes."""
 
 import importlib.metadata
+import itertools
 import multiprocessing
 import os
 import platform
@@ -18,6 +19,12 @@ from ._names import load_experiment
 
 # What is measured within so many seconds may be lost to a process that is killed.
 _SAVE_EVERY = 2.0
+
+# A training compiles programs of its own, which take some 300 memory mappings, and
+# Linux grants a process 65 530: let go of them in time. What is shared is compiled
+# again, which takes seconds.
+_CLEAR_EVERY = 64
+_measurements = itertools.count(1)
 
 
 class Failure(NamedTuple):
@@ -206,6 +213,8 @@ def measure(name: str, case: Case, seed: int, setting: Setting) -> Found:
         return Failure(f"{type(error).__name__}: {first}", lasting)
     finally:
         jax.config.update("jax_enable_x64", before)
+        if next(_measurements) % _CLEAR_EVERY == 0:
+            jax.clear_caches()
 
 
 def origin(experiment: Experiment, setting: Setting) -> dict[str, str]:

@@ -1,0 +1,665 @@
+"""conserve: a module whose integrals hold at every time."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .._core import (
+    AbsoluteFloor,
+    RelativeFloor,
+    Status,
+    Target,
+    explain,
+    solve,
+    targets_for,
+    time_list,
+)
+from ._gradient import Detached, Exact, GradientMode, Subsampled
+from ._moments import Moments, Network, Parameters, Part, moments_at
+from ._rule import Rule
+
+if TYPE_CHECKING:
+    from .._core import Certificate
+    from ._freeze import FrozenField
+
+
+class FieldAt:
+    """A conserved field at given times: the quadrature is done, points cost one
+    evaluation of the network and one multiplication and addition."""
+
+    def __init__(
+        self,
+        field: "ConservedField",
+        times: Tensor | None,
+        moments: Moments,
+        coefficients: tuple[Tensor, ...],
+        means: list[Tensor | None],
+    ) -> None:
+        self._field, self._times, self.moments = field, times, moments
+        self._scale, self._level, self._pivot, self._offset, self._status = coefficients
+        self._means = means
+
+    @property
+    def scale(self) -> Tensor:
+        """alpha, for each time and component."""
+        return self._outside(self._scale)
+
+    @property
+    def shift(self) -> Tensor:
+        """beta, for each time and component; it multiplies the profile."""
+        return self._outside(self._level - self._scale * (self._pivot + self._offset))
+
+    @property
+    def status(self) -> Tensor:
+        """A `Status` for each time and component."""
+        return self._outside(self._status)
+
+    def _outside(self, rows: Tensor) -> Tensor:
+        """Of the shape of the times, and of the components where there are several."""
+        shape = () if self._times is None else self._times.shape
+        rows = rows.reshape(*shape, rows.shape[-1])
+        return rows if self._field.components is not None else rows[..., 0]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The field at points of shape (..., d): all of one time, or one for each."""
+        field, shape = self._field, x.shape[:-1]
+        x = x.reshape(-1, x.shape[-1])
+        times = self._times
+        if times is not None:
+            times = times.reshape(-1).expand(len(x))
+        raw = field.raw(x, times)
+        phi = field.profile_at(x)
+        values = raw.double()
+        if phi is None:
+            centred = (values - self._pivot) - self._offset
+            out = self._level + self._scale * centred
+        else:
+            phi = phi[:, None]
+            centred = (values - self._pivot * phi) - self._offset * phi
+            out = self._level * phi + self._scale * centred
+        out = out.to(raw.dtype)
+        return out[:, 0].reshape(shape) if field.is_flat else out.reshape(*shape, -1)
+
+    def gauge(self) -> Tensor:
+        """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets,
+        the mean over the times.
+
+        Scale and offset of the raw network do not matter to the field, so they drift
+        in training. A small multiple of this (0.01) in the loss pins them softly; V is
+        the variance of the corrected field on the rule.
+        """
+        raw, spread = self.moments.mean, self.moments.spread
+        total = torch.zeros_like(raw[..., 0])
+        for k, mean in enumerate(self._means):
+            # A component without targets has scale 1 and adds nothing.
+            factor = self._scale[..., k].abs()
+            live = factor > 0.0
+            total = total + torch.log(torch.where(live, factor, 1.0)) ** 2
+            if mean is not None:
+                variance = (factor**2 * spread[..., k]).detach()
+                safe = torch.where(variance > 0.0, variance, 1.0)
+                missed = (raw[..., k] - mean) ** 2 / safe
+                total = total + torch.where(variance > 0.0, missed, 0.0)
+        return total.mean()
+
+
+class ConservedField(nn.Module):
+    """A network with prescribed integrals; made by `conserve`.
+
+    Call it as you called the network. Its parameters and its `state_dict` are those of
+    the network, under `net.`.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        rule: Rule,
+        mass: tuple[Target | None, ...],
+        energy: tuple[Target | None, ...],
+        *,
+        profile: Callable[[Tensor], Tensor] | None,
+        gradient: GradientMode,
+        floor: RelativeFloor | AbsoluteFloor,
+        normalised: bool,
+        takes: str,
+        is_flat: bool,
+        components: int | None,
+    ) -> None:
+        super().__init__()
+        self.net, self.rule = net, rule
+        self.mass, self.energy, self.profile = mass, energy, profile
+        self.gradient, self.floor, self.normalised = gradient, floor, normalised
+        self.takes, self.is_flat, self.components = takes, is_flat, components
+        # The nodes that the gradient is estimated from, as integers: see Rule.
+        self.register_buffer("_subset", None, persistent=False)
+        self.register_buffer("_factor_bits", None, persistent=False)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the field depends on time."""
+        return self.takes != "x"
+
+    @property
+    def volume(self) -> float:
+        """What the targets are divided by to make means."""
+        return 1.0 if self.normalised else self.rule.volume
+
+    def forward(self, x: Tensor, t: Tensor | float | None = None) -> Tensor:
+        """The field at points and times.
+
+        **Arguments:**
+
+        - `x`: points, shape (..., d); or, for a network of one argument, points and
+            times side by side, shape (..., d + 1), time last.
+        - `t`: one time, or one for each point, shape (...) or (..., 1). Each
+            *distinct* time costs one quadrature.
+        """
+        self._check_input("x", x)
+        d = self.rule.dimension
+        if self.takes == "xt" and t is None and x.shape[-1:] == (d + 1,):
+            x, t = x[..., :d], x[..., d]
+        if x.shape[-1:] != (d,):
+            and_time = f", or ({d + 1},) with the time" if self.takes == "xt" else ""
+            raise ValueError(
+                f"x must have {d} coordinates on its last axis{and_time}, got shape "
+                f"{tuple(x.shape)}"
+            )
+        if isinstance(t, Tensor):
+            self._check_input("t", t)
+            points = x.shape[:-1]
+            if t.shape == (*points, 1):
+                t = t[..., 0]
+            if t.shape not in (points, ()):
+                raise ValueError(
+                    f"t must be one time or have shape {tuple(points)} or "
+                    f"{(*points, 1)}, one for each point of x, got {tuple(t.shape)}"
+                )
+        return self.at(t)(x)
+
+    def at(self, t: Tensor | float | None = None) -> FieldAt:
+        """The field at one time, or at several, of any shape; left out if the network
+        has none."""
+        if (t is not None) != self.has_time:
+            need = "be given" if self.has_time else "be left out: the network has none"
+            raise ValueError(f"t must {need}, got {t!r}")
+        nodes = self.rule.nodes
+        given = None
+        if t is not None:
+            given = t if isinstance(t, Tensor) else nodes.new_tensor(t)
+            self._check_input("t", given)
+        times = nodes.new_zeros(1) if given is None else given.reshape(-1).double()
+
+        raw = moments_at(
+            times,
+            Network(self._evaluate, dict(self.net.named_parameters())),
+            (nodes, self.rule.weights, self.profile_at(nodes)),
+            self._subset_part(),
+            self.gradient,
+        )
+        parts, means = [], []
+        for k, (mass, energy) in enumerate(zip(self.mass, self.energy, strict=True)):
+            own = raw.component(k)
+            targets: dict[str, Any] = {}
+            if mass is not None:
+                targets["mean"] = target_at(mass, times) / self.volume
+            if energy is not None:
+                targets["second_moment"] = target_at(energy, times) / self.volume
+            means.append(targets.get("mean"))
+            if targets:
+                eps = torch.finfo(torch.float64).eps
+                parts.append(solve(own, **targets, rounding=eps, floor=self.floor))
+            else:
+                zero = torch.zeros_like(own.pivot)
+                none = zero.to(torch.int32)
+                parts.append((torch.ones_like(zero), zero, zero, zero, none))
+        coefficients = tuple(torch.stack(c, -1) for c in zip(*parts, strict=True))
+        return FieldAt(self, given, raw, coefficients, means)
+
+    def raw(
+        self, x: Tensor, t: Tensor | None, parameters: Parameters | None = None
+    ) -> Tensor:
+        """The network at points (N, d) and times (N,), one column a component; with
+        parameters other than its own if given."""
+        arguments: tuple[Tensor, ...] = (x,)
+        if t is not None and self.takes != "x":
+            column = t.to(x.dtype)[:, None]
+            joined = self.takes == "xt"
+            arguments = (torch.cat([x, column], -1),) if joined else (x, column)
+        if parameters is None:
+            out = self.net(*arguments)
+        else:
+            out = functional_call(self.net, dict(parameters), arguments)
+        return out[:, None] if self.is_flat else out
+
+    def profile_at(self, x: Tensor) -> Tensor | None:
+        """The profile at points (N, d), in float64."""
+        if self.profile is None:
+            return None
+        return self.profile(x).double().reshape(len(x))
+
+    def _evaluate(
+        self, nodes: Tensor, times: Tensor, parameters: Parameters | None
+    ) -> Tensor:
+        return self.raw(nodes.to(dtype_of(self.net)), times, parameters).double()
+
+    def _subset_part(self) -> Part | None:
+        if self._subset is None:
+            return None
+        factor = self._factor_bits.view(torch.float64)
+        nodes = self.rule.nodes[self._subset]
+        weights = factor * self.rule.weights[self._subset]
+        return nodes, weights, self.profile_at(nodes)
+
+    def _check_input(self, name: str, given: Tensor) -> None:
+        if not given.is_floating_point():
+            raise TypeError(
+                f"{name} must hold floating-point numbers, got {given.dtype}"
+            )
+        for what, device in (
+            ("the rule", self.rule.nodes.device),
+            ("the network", device_of(self.net) or self.rule.nodes.device),
+        ):
+            if device != given.device:
+                raise ValueError(
+                    f"{name} must be on the device of the field, got {name} on "
+                    f"{given.device} and {what} on {device}; move the whole field "
+                    f"with u.to({str(given.device)!r})"
+                )
+
+    def redraw(
+        self, generator: torch.Generator | None = None, *, rule: bool | None = None
+    ) -> None:
+        """Fresh randomness for one training step.
+
+        **Arguments:**
+
+        - `generator`: by default the global one.
+        - `rule`: whether to redraw the rule as well as the nodes of the gradient. By
+            default where the rule is randomised, in more than three dimensions.
+        """
+        if rule is None:
+            rule = self.rule.dimension > 3 and self.rule.is_randomised
+        if rule:
+            self.rule.redraw(generator)
+        if isinstance(self.gradient, Subsampled):
+            self._subset, factor = self.rule.sample(
+                self.gradient.k,
+                stratified=self.gradient.stratified,
+                generator=generator,
+            )
+            self._factor_bits = factor.view(torch.int64)
+
+    def on(self, rule: Any) -> "ConservedField":
+        """The same network, not a copy of it, conserving on another rule of the same
+        box."""
+        other = Rule.of(rule).to(self.rule.nodes.device)
+        check_same_box("rule", other, self.rule)
+        check_subset(self.gradient, other)
+        return ConservedField(
+            self.net,
+            other,
+            self.mass,
+            self.energy,
+            profile=self.profile,
+            gradient=self.gradient,
+            floor=self.floor,
+            normalised=self.normalised,
+            takes=self.takes,
+            is_flat=self.is_flat,
+            components=self.components,
+        )
+
+    def check(self, times: Any = None) -> None:
+        """Raise `ValueError` if a target cannot be met, naming the first time.
+
+        **Arguments:**
+
+        - `times`: the times to look at; left out if the network has no time.
+        """
+        for t in time_list(times):
+            with torch.no_grad():
+                status = self.at(t).status.reshape(-1)
+            bad = torch.nonzero(status >= int(Status.DEGENERATE))
+            if not len(bad):
+                continue
+            k = int(bad[0])
+            when = "" if t is None else f" at t = {t:g}"
+            which = f" of component {k}" if len(status) > 1 else ""
+            mass, energy = (
+                None if target is None else float(target_at(target, self._time(t)))
+                for target in (self.mass[k], self.energy[k])
+            )
+            reason = explain(
+                Status(int(status[k])),
+                mass=mass,
+                energy=energy,
+                volume=self.volume,
+                has_profile=self.profile is not None,
+            )
+            raise ValueError(f"the targets{which} cannot be met{when}: {reason}")
+
+    def _time(self, t: float | None) -> Tensor:
+        return self.rule.nodes.new_full((1,), 0.0 if t is None else t)
+
+    def freeze(
+        self, times: Any = None, *, tolerance: float | None = None
+    ) -> "FrozenField":
+        """Compute scale and shift once, as functions of time, for inference.
+
+        **Arguments:**
+
+        - `times`: the first and the last time, between which a Chebyshev grid is
+            refined until the tolerance is met, or a whole grid of your own. Left out
+            if the network has no time.
+        - `tolerance`: the error of the interpolated scale and shift, relative,
+            measured half way between the nodes; by default 1e-9. A feature narrower
+            than the gaps is not seen.
+        """
+        from ._freeze import freeze
+
+        return freeze(self, times, tolerance)
+
+    def certificate(
+        self,
+        times: Any = None,
+        *,
+        seed: int = 0,
+        other_rule: Any = None,
+        replicates: int = 16,
+    ) -> "Certificate":
+        """Measure what holds: the error of each integral on the rule, on an
+        independent rule, and in the continuum with a confidence interval.
+
+        **Arguments:**
+
+        - `times`: the times to look at; left out if the network has no time.
+        - `seed`: of the independent rule and the randomisations.
+        - `other_rule`: the independent rule; by default a shifted lattice or scrambled
+            Sobol points, at least as many as the rule has.
+        - `replicates`: independent randomisations of such a rule that estimate the
+            continuum.
+
+        The independent rules are made by `sdifp`, which imports JAX.
+        """
+        from ._certificate import certify
+
+        return certify(self, times, seed, other_rule, replicates)
+
+    def extra_repr(self) -> str:
+        """The targets, for print."""
+        return f"mass={self.mass}, energy={self.energy}, gradient={self.gradient}"
+
+
+def conserve(
+    module: nn.Module,
+    rule: Any,
+    mass: Any = None,
+    energy: Any = None,
+    *,
+    profile: Callable[[Tensor], Tensor] | None = None,
+    gradient: GradientMode = Exact(),
+    floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
+    normalised: bool = False,
+    has_time: bool | None = None,
+    times: Sequence[float] | None = None,
+) -> ConservedField:
+    """Wrap a module so that its integrals hold on a rule, at every time.
+
+    **Arguments:**
+
+    - `module`: takes points (N, d) and times (N, 1); or both side by side, (N, d + 1),
+        time last; or points alone. It returns (N,), (N, 1), or (N, components), and
+        treats every row by itself. It is kept, not copied.
+    - `rule`: the quadrature rule on which the integrals hold: a rule of `sdifp`, or a
+        `Rule`. It moves to the device of the module.
+    - `mass`: the integral of u over the box: a number, or a differentiable function
+        of a tensor of times, one number each. For several components a list with one
+        entry each, None where there is no target; components without targets are left
+        as they are.
+    - `energy`: the integral of u^2 (not the mechanical energy), likewise. Either may
+        be left out.
+    - `profile`: the function of points (N, d) that the shift multiplies; one that
+        vanishes on the boundary keeps homogeneous Dirichlet data.
+    - `gradient`: how the moments are differentiated by the parameters: `Exact()`,
+        `Subsampled(k)`, or for comparison `Detached()`.
+    - `floor`: the least variance to divide by.
+    - `normalised`: the targets are integrals over the volume of the box, that is,
+        means. Needed where the volume overflows, in very high dimension.
+    - `has_time`: whether the module depends on time. Found out by calling it; needed
+        for one that takes any number of columns.
+    - `times`: times at which to check at once that the targets can be met.
+
+    Examples:
+        >>> import torch, sdifp, sdifp.torch
+        >>> rule = sdifp.rule_for(sdifp.Box([0.0], [2.0], periodic=True), 64)
+        >>> net = torch.nn.Sequential(
+        ...     torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)
+        ... )
+        >>> u = sdifp.torch.conserve(net, rule, mass=1.0, energy=lambda t: 2.0 + t)
+        >>> now = u.at(0.5)(u.rule.nodes.float()).double()
+        >>> print(f"{2 * now.mean():.4f} {2 * (now**2).mean():.4f}")
+        1.0000 2.5000
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"module must be a torch.nn.Module, got {type(module).__name__}; JAX "
+            f"networks are for sdifp.conserve"
+        )
+    if mass is None and energy is None:
+        raise ValueError("give a target: mass, energy or both")
+    if profile is not None and mass is None:
+        raise ValueError("profile has no effect without mass: nothing is shifted")
+    if not isinstance(gradient, GradientMode):
+        raise TypeError(
+            f"gradient must be Exact(), Subsampled(k) or Detached() of sdifp.torch, "
+            f"got {gradient!r}"
+        )
+    rule = Rule.of(rule)
+    device = _check_module(module, gradient)
+    if device is not None:
+        rule = rule.to(device)
+    check_subset(gradient, rule)
+    takes, shape = _call(module, rule, has_time)
+    components = shape[1] if len(shape) == 2 and shape[1] > 1 else None
+    masses = targets_for("mass", _unwrapped(mass, components), components)
+    energies = targets_for("energy", _unwrapped(energy, components), components)
+    for name, targets in (("mass", masses), ("energy", energies)):
+        if takes == "x" and any(t is not None and t.is_function for t in targets):
+            raise ValueError(f"{name} must be a number for a network without time")
+    limits = np.finfo(np.float64)
+    low, high = np.log(limits.tiny), np.log(limits.max)
+    if not normalised and not low < rule.log_volume < high:
+        raise ValueError(
+            f"the volume of the box, exp({rule.log_volume:.6g}), does not fit float64; "
+            f"give means as mass and energy, with normalised=True"
+        )
+    if profile is not None:
+        _check_profile(profile, rule)
+    field = ConservedField(
+        module,
+        rule,
+        masses,
+        energies,
+        profile=profile,
+        gradient=gradient,
+        floor=floor,
+        normalised=normalised,
+        takes=takes,
+        is_flat=len(shape) == 1,
+        components=components,
+    )
+    if times is not None:
+        field.check(times)
+    return field
+
+
+def target_at(target: Target, times: Tensor) -> Tensor:
+    """A target at times of shape (N,), in float64."""
+    try:
+        value = target.value(times)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise type(error)(
+            f"{target.name} must be a function of a tensor of times, made of torch's "
+            f"operations; for times of shape {tuple(times.shape)} it failed with: "
+            f"{error}"
+        ) from error
+    out = torch.as_tensor(value, device=times.device).double()
+    if out.shape not in ((), times.shape):
+        raise ValueError(
+            f"{target.name} must return one number for each time, got shape "
+            f"{tuple(out.shape)} for times of shape {tuple(times.shape)}"
+        )
+    return out.expand(times.shape)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The dtype of the floating-point parameters; the default one without any."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.is_floating_point():
+            return tensor.dtype
+    return torch.get_default_dtype()
+
+
+def device_of(module: nn.Module) -> torch.device | None:
+    """The device of the first parameter or buffer, if there is one."""
+    return next((a.device for a in (*module.parameters(), *module.buffers())), None)
+
+
+def check_same_box(name: str, rule: Rule, other: Rule) -> None:
+    """Raise unless both rules have the same bounds."""
+    if not all(
+        np.array_equal(a, b)
+        for a, b in ((rule.lower, other.lower), (rule.upper, other.upper))
+    ):
+        raise ValueError(
+            f"{name} must live on the box of the field, {other.lower.tolist()} to "
+            f"{other.upper.tolist()}, got {rule.lower.tolist()} to "
+            f"{rule.upper.tolist()}"
+        )
+
+
+def check_subset(gradient: GradientMode, rule: Rule) -> None:
+    """Raise if there are fewer nodes than the gradient is to be estimated from."""
+    if isinstance(gradient, Subsampled) and gradient.k > rule.size:
+        raise ValueError(
+            f"k must be at most the {rule.size} nodes of the rule, got {gradient.k}"
+        )
+
+
+def _unwrapped(given: Any, components: int | None) -> Any:
+    """A list of one target for one component is that target."""
+    one = components is None and isinstance(given, list | tuple) and len(given) == 1
+    return given[0] if one else given
+
+
+def _check_module(module: nn.Module, gradient: GradientMode) -> torch.device | None:
+    """The device of a module, all of it on one."""
+    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    first = next(iter(tensors), None)
+    if first is None:
+        return None
+    device = tensors[first].device
+    for name, tensor in tensors.items():
+        if tensor.device != device:
+            raise ValueError(
+                f"module must be on one device, got {first} on {device} and {name} on "
+                f"{tensor.device}"
+            )
+    if device.type in ("meta", "mps"):
+        why = "holds no numbers" if device.type == "meta" else "has no float64"
+        raise ValueError(
+            f"module must be on a device such as cpu or cuda, got {device}, which {why}"
+        )
+    trainable = [p.requires_grad for p in module.parameters()]
+    if trainable and not any(trainable) and not isinstance(gradient, Detached):
+        raise ValueError(
+            f"module has {len(trainable)} parameters and none requires grad, so "
+            f"nothing could be trained; call module.requires_grad_(), or say "
+            f"gradient=Detached() to evaluate only"
+        )
+    return device
+
+
+def _call(
+    module: nn.Module, rule: Rule, has_time: bool | None
+) -> tuple[str, tuple[int, ...]]:
+    """How a module is called, and the shape of its output for three points."""
+    d = rule.dimension
+    unit = torch.tensor([[0.25], [0.5], [0.8125]], dtype=torch.float64)
+    bounds = torch.as_tensor(np.stack([rule.lower, rule.upper]))
+    x = bounds[0] + (bounds[1] - bounds[0]) * unit
+    x = x.to(rule.nodes.device, dtype_of(module))
+    t = x.new_tensor([[0.25], [0.5], [0.75]])
+    ways = {
+        "x, t": lambda n: module(x[:n], t[:n]),
+        "xt": lambda n: module(torch.cat([x, t], -1)[:n]),
+        "x": lambda n: module(x[:n]),
+    }
+    found: dict[str, Any] = {}
+    errors = []
+    for takes, call in ways.items():
+        if has_time is not None and (takes != "x") != has_time:
+            continue
+        try:
+            with torch.no_grad():
+                found[takes] = call(3)
+        except Exception as error:
+            first = next(iter(str(error).splitlines()), "")
+            errors.append(f"{takes}: {type(error).__name__}: {first}")
+    if not found:
+        raise ValueError(
+            f"module cannot be called in the dimension of the rule, {d}: with points "
+            f"x (3, {d}) and times t (3, 1), with both side by side as xt (3, "
+            f"{d + 1}), or with x alone ({'; '.join(errors)})"
+        )
+    if {"xt", "x"} <= set(found):
+        raise ValueError(
+            f"module takes both {d} and {d + 1} columns: say has_time=True if the last "
+            f"one is the time, else has_time=False"
+        )
+    takes, out = next(iter(found.items()))
+    if not isinstance(out, Tensor) or out.ndim not in (1, 2) or len(out) != 3:
+        got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise ValueError(
+            f"module must return (N,), (N, 1) or (N, components) for N points, got "
+            f"{got} for 3"
+        )
+    if out.numel() == 0 or not out.is_floating_point():
+        raise TypeError(
+            f"module must return floating-point numbers, got {out.dtype} of shape "
+            f"{tuple(out.shape)}"
+        )
+    with torch.no_grad():
+        again = ways[takes](2)
+    size = float(out.abs().max())
+    if math.isfinite(size) and not torch.allclose(
+        again, out[:2], rtol=1e-2, atol=1e-2 * size
+    ):
+        raise ValueError(
+            "module must treat every row by itself and give the same values twice, "
+            "and three points together were unlike two of them: dropout or batch "
+            "normalisation? call module.eval()"
+        )
+    return takes, tuple(out.shape)
+
+
+def _check_profile(profile: Callable[[Tensor], Tensor], rule: Rule) -> None:
+    values = profile(rule.nodes)
+    if values.shape not in ((rule.size,), (rule.size, 1)):
+        raise ValueError(
+            f"profile must return one number for each point, got shape "
+            f"{tuple(values.shape)} for {rule.size} points"
+        )
+    terms = rule.weights * values.double().reshape(-1)
+    if not bool(torch.isfinite(terms).all()):
+        raise ValueError("profile must be finite on the nodes of the rule")
+    mean, size = float(terms.sum()), float(terms.abs().sum())
+    if size == 0.0:
+        raise ValueError("profile must not be zero on every node of the rule")
+    if abs(mean) <= 4 * torch.finfo(torch.float64).eps * size:
+        raise ValueError("profile must not have mean zero on the rule")

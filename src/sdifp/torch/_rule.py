@@ -1,0 +1,277 @@
+"""Quadrature rules as tensors."""
+
+import copy
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# How far from 1 the sum of given weights may be: rounding in float32 passes, a
+# forgotten normalisation does not.
+_SUM_TOLERANCE = 1e-5
+
+
+class Rule(nn.Module):
+    """Nodes `x_i` on a box and weights `w_i > 0` with `sum w_i = 1`.
+
+    Rules of `sdifp`, such as `sdifp.rule_for(box, 128)`, become one by themselves where
+    they are given to `conserve`; make one here from nodes and weights of your own.
+
+    **Arguments:**
+
+    - `lower`, `upper`: the bounds of the box, one number an axis.
+    - `nodes`: shape (M, d), inside the box.
+    - `weights`: shape (M,), positive, with sum 1; equal if left out.
+    - `periodic`: the axes on which the field is periodic, which lets `certificate`
+        look at the continuum with more digits.
+    - `name`: what the rule is called in print.
+
+    Examples:
+        >>> import sdifp.torch
+        >>> sdifp.torch.Rule([0.0], [1.0], [[0.1], [0.4], [0.9]])
+        points(3 nodes, 1 dimension)
+    """
+
+    def __init__(
+        self,
+        lower: Sequence[float] | np.ndarray,
+        upper: Sequence[float] | np.ndarray,
+        nodes: Any,
+        weights: Any = None,
+        *,
+        periodic: bool | Sequence[bool] | np.ndarray = False,
+        name: str = "points",
+    ) -> None:
+        super().__init__()
+        self.lower, self.upper = (np.array(b, np.float64) for b in (lower, upper))
+        if self.lower.ndim != 1 or self.lower.shape != self.upper.shape:
+            raise ValueError(
+                f"lower and upper must be lists of numbers, one an axis, got {lower!r} "
+                f"and {upper!r}"
+            )
+        if not np.all(np.isfinite(self.upper - self.lower) & (self.upper > self.lower)):
+            raise ValueError(
+                f"upper must be above lower on every axis, got {lower!r} and {upper!r}"
+            )
+        self.periodic = np.broadcast_to(np.asarray(periodic, bool), self.lower.shape)
+        points = torch.as_tensor(nodes).detach().to(torch.float64)
+        if points.ndim != 2 or points.shape[1] != self.dimension or not len(points):
+            raise ValueError(
+                f"nodes must have shape (M, {self.dimension}) for this box, got "
+                f"{tuple(points.shape)}"
+            )
+        low, high = (self._like(b, points) for b in (self.lower, self.upper))
+        # Nodes in single precision may lie past a wall by one unit in the last place.
+        slack = 2.0**-23 * torch.maximum(low.abs(), high.abs())
+        inside = ((points >= low - slack) & (points <= high + slack)).all(1)
+        if not bool(inside.all()):
+            i = int(torch.nonzero(~inside)[0])
+            raise ValueError(
+                f"every node must be finite and lie in the box, got nodes[{i}] = "
+                f"{points[i].tolist()} ({int((~inside).sum())} of {len(points)} are "
+                f"outside)"
+            )
+        self.name = name
+        # How a redraw changes the nodes, and how a sample of them is spread.
+        self.randomisation: str | None = None
+        self._folded = np.zeros(self.dimension, bool)
+        self.register_buffer("_unit_bits", None, persistent=False)
+        for attribute in ("_node_bits", "_weight_bits"):
+            self.register_buffer(attribute, None, persistent=False)
+        self._node_bits = _to_bits(torch.minimum(torch.maximum(points, low), high))
+        self._weight_bits = _to_bits(_weights(weights, points))
+
+    @staticmethod
+    def of(rule: Any) -> "Rule":
+        """A copy of a rule, or a rule of `sdifp` as tensors in float64."""
+        if isinstance(rule, Rule):
+            return copy.deepcopy(rule)
+        if not all(hasattr(rule, a) for a in ("domain", "nodes", "weights", "redraw")):
+            raise TypeError(
+                f"rule must be a rule of sdifp, such as sdifp.rule_for(box, 128), or a "
+                f"sdifp.torch.Rule, got {type(rule).__name__}"
+            )
+        # Whatever JAX computes in elsewhere, nodes have sixteen digits here.
+        with sys.modules["jax"].enable_x64(True):
+            nodes = np.array(rule.nodes)
+        box = rule.domain
+        out = Rule(
+            box.lower,
+            box.upper,
+            nodes,
+            np.array(rule.weights),
+            periodic=box.periodic,
+            name=rule.name,
+        )
+        if rule.is_randomised and hasattr(rule, "shift"):
+            out.randomisation = "digital" if rule.name == "sobol" else "shift"
+            unit = (nodes - box.lower) / box.width
+            if rule.name == "lattice":
+                # The nodes before they are folded.
+                digits = (
+                    np.asarray(rule.generator, np.uint64)[None, :]
+                    * (np.arange(rule.size, dtype=np.uint64)[:, None])
+                )
+                digits = digits * np.uint64(2**32 // rule.size)
+                digits = (digits + np.asarray(rule.shift, np.uint64)) % np.uint64(2**32)
+                unit = (digits.astype(np.float64) + 0.5) * 2.0**-32
+                out._folded = ~box.periodic
+            out._unit_bits = _to_bits(torch.as_tensor(unit))
+        elif rule.name == "monte_carlo":
+            out.randomisation = "independent"
+        return out
+
+    @property
+    def nodes(self) -> Tensor:
+        """Shape (M, d), float64."""
+        return self._node_bits.view(torch.float64)
+
+    @property
+    def weights(self) -> Tensor:
+        """Shape (M,), float64, with sum 1."""
+        return self._weight_bits.view(torch.float64)
+
+    @property
+    def size(self) -> int:
+        """The number of nodes, M."""
+        return len(self._node_bits)
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates of a node, d."""
+        return len(self.lower)
+
+    @property
+    def log_volume(self) -> float:
+        """The natural logarithm of the volume of the box."""
+        return math.fsum(np.log(self.upper - self.lower))
+
+    @property
+    def volume(self) -> float:
+        """The volume of the box."""
+        return float(np.prod(self.upper - self.lower))
+
+    @property
+    def is_randomised(self) -> bool:
+        """Whether `redraw` gives fresh nodes."""
+        return self.randomisation is not None
+
+    def redraw(self, generator: torch.Generator | None = None) -> None:
+        """Replace the nodes by fresh ones of the same kind."""
+        device = self._node_bits.device
+        source = device if generator is None else generator.device
+
+        def uniform(*shape: int) -> Tensor:
+            out = torch.rand(
+                shape, generator=generator, device=source, dtype=torch.float64
+            )
+            return out.to(device)
+
+        if self.randomisation == "independent":
+            unit = uniform(self.size, self.dimension)
+        elif self.randomisation == "shift":
+            unit = (self._unit_bits.view(torch.float64) + uniform(self.dimension)) % 1.0
+        elif self.randomisation == "digital":
+            # Each node is the middle of a cell of width 2^-32.
+            digits, shift = (
+                (u * 2.0**32).long()
+                for u in (
+                    self._unit_bits.view(torch.float64),
+                    uniform(self.dimension),
+                )
+            )
+            unit = ((digits ^ shift).double() + 0.5) * 2.0**-32
+        else:
+            raise ValueError(
+                f"the rule {self.name} is not randomised, so it cannot be redrawn; "
+                f"sobol, lattice, halton, monte_carlo and a trapezoid rule on a fully "
+                f"periodic box can"
+            )
+        if self._folded.any():
+            folded = torch.as_tensor(self._folded, device=device)
+            unit = torch.where(folded, 1.0 - (2.0 * unit - 1.0).abs(), unit)
+        low, high = (self._like(b, unit) for b in (self.lower, self.upper))
+        self._node_bits = _to_bits(torch.minimum(low + (high - low) * unit, high))
+
+    def sample(
+        self,
+        k: int,
+        *,
+        stratified: bool = True,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The indices of `k` different random nodes, and the factors on their weights
+        that make sums over them unbiased: the inverse of the probability with which
+        each was chosen.
+
+        **Arguments:**
+
+        - `stratified`: spread as evenly as the rule knows how: for Sobol points and
+            lattices a smaller rule of their kind if `k` is a power of two, else one
+            node from each of `k` runs of neighbours.
+        """
+        device = self._node_bits.device
+        source = device if generator is None else generator.device
+        equal = torch.full((k,), self.size / k, dtype=torch.float64, device=device)
+        if not stratified:
+            index = torch.randperm(self.size, generator=generator, device=source)[:k]
+            return index.to(device), equal
+        if self.name in ("sobol", "lattice"):
+            start = torch.randint(self.size, (), generator=generator, device=source)
+            run = torch.arange(k, device=device) ^ start.to(device)
+            if self.name == "sobol":
+                # A run of 2^i nodes that begins at a multiple of 2^i is a net itself.
+                return run, equal
+            # With their binary digits reversed, runs of indices become every so many
+            # nodes: a lattice with fewer nodes.
+            index = torch.zeros_like(run)
+            for bit in range(self.size.bit_length() - 1):
+                index = 2 * index + ((run >> bit) & 1)
+            return index, equal
+        edges = torch.arange(k + 1, device=device) * self.size // k
+        lengths = edges.diff()
+        steps = torch.rand(k, generator=generator, device=source, dtype=torch.float64)
+        steps = (steps.to(device) * lengths).long().clamp(max=lengths - 1)
+        return edges[:-1] + steps, lengths.double()
+
+    def _like(self, bounds: np.ndarray, points: Tensor) -> Tensor:
+        return torch.as_tensor(bounds, dtype=points.dtype, device=points.device)
+
+    def __repr__(self) -> str:
+        nodes = "node" if self.size == 1 else "nodes"
+        axes = "dimension" if self.dimension == 1 else "dimensions"
+        return f"{self.name}({self.size} {nodes}, {self.dimension} {axes})"
+
+
+def _to_bits(numbers: Tensor) -> Tensor:
+    # As integers, so that `module.float()` or `.half()` leaves every digit.
+    return numbers.contiguous().view(torch.int64)
+
+
+def _weights(given: Any, points: Tensor) -> Tensor:
+    size = len(points)
+    if given is None:
+        return torch.full((size,), 1.0 / size, dtype=points.dtype, device=points.device)
+    weights = torch.as_tensor(given, device=points.device).detach().to(points.dtype)
+    if weights.shape != (size,):
+        raise ValueError(
+            f"weights must have shape ({size},), one for each node, got "
+            f"{tuple(weights.shape)}"
+        )
+    bad = torch.nonzero(~((weights > 0.0) & torch.isfinite(weights)))
+    if len(bad):
+        i = int(bad[0])
+        raise ValueError(
+            f"weights must be positive and finite, got weights[{i}] = "
+            f"{float(weights[i])} ({len(bad)} of {size} are not)"
+        )
+    total = math.fsum(weights.tolist())
+    if abs(total - 1.0) > _SUM_TOLERANCE:
+        raise ValueError(
+            f"weights must sum to 1, got {total:.9g}; pass weights / weights.sum()"
+        )
+    return weights / total

@@ -1,0 +1,208 @@
+"""state_dict, freezing, torch.compile and torch.export."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from nets import by_torch, torch_net
+
+import sdifp
+import sdifp.torch as sdt
+
+RULE = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 32)
+ROOT = Path(__file__).parents[2]
+
+
+def field(seed=0, **options):
+    return sdt.conserve(
+        torch_net(seed), RULE, lambda t: 1 + t, lambda t: 3 + torch.sin(t), **options
+    )
+
+
+def points(n=7):
+    torch.manual_seed(1)
+    return torch.rand(n, 1, dtype=torch.float64), torch.rand(n, 1, dtype=torch.float64)
+
+
+def test_state_dict_is_that_of_the_network(tmp_path):
+    u = field(gradient=sdt.Subsampled(4))
+    u.redraw()
+    assert set(u.state_dict()) == {f"net.{k}" for k in u.net.state_dict()}
+    torch.save(u.state_dict(), tmp_path / "u.pt")
+    other = field(seed=1)
+    other.load_state_dict(torch.load(tmp_path / "u.pt", weights_only=True))
+    assert torch.equal(other(*points()), u(*points()))
+
+
+def test_frozen_is_the_field():
+    u = field()
+    frozen = u.freeze([0.0, 1.0])
+    assert frozen.accuracy < 1e-9
+    assert frozen.range == (0.0, 1.0)
+    x, t = points()
+    assert torch.allclose(frozen(x, t), u(x, t), rtol=1e-8)
+    assert torch.allclose(frozen(torch.cat([x, t], -1)), u(x, t), rtol=1e-8)
+    assert torch.allclose(frozen(x, 0.25), u(x, 0.25), rtol=1e-8)
+
+
+def test_frozen_is_a_copy_of_the_network():
+    u = field()
+    frozen = u.freeze([0.0, 1.0])
+    before = frozen(*points())
+    with torch.no_grad():
+        next(u.parameters()).add_(1.0)
+    assert torch.equal(frozen(*points()), before)
+
+
+@pytest.mark.parametrize("grid", [[0.0, 1.0], [0.01 * k for k in range(101)]])
+def test_frozen_derivatives_on_and_between_the_nodes(grid):
+    u = field()
+    frozen = u.freeze(grid, tolerance=1e-6)
+    ends_and_middle = [0.0, 0.25, 0.5, 1.0, 0.123]
+    t = torch.tensor(ends_and_middle, dtype=torch.float64, requires_grad=True)
+    x = torch.rand(5, 1, dtype=torch.float64)
+    for order, tolerance in ((1, 1e-4), (2, 1e-2)):
+        wanted, found = (by_torch(f(x, t), t, order) for f in (u, frozen))
+        assert float((wanted - found).abs().max() / wanted.abs().max()) < tolerance
+
+
+def test_times_outside_the_range_are_not_extrapolated():
+    frozen = field().freeze([0.0, 1.0])
+    x = torch.rand(3, 1, dtype=torch.float64)
+    out = frozen(x, torch.tensor([0.5, 1.2, -0.1], dtype=torch.float64))
+    assert torch.isnan(out[:, 0]).tolist() == [False, True, True]
+    assert bool(torch.isfinite(frozen(x, 1.0 + 1e-9)).all())
+
+
+def test_frozen_saves_and_loads_without_pickled_code(tmp_path):
+    profile = lambda x: x[:, 0] * (2 - x[:, 0])
+    u = sdt.conserve(torch_net(), RULE, 1.0, 4.0, profile=profile)
+    frozen = u.freeze([0.0, 1.0])
+    frozen.save(tmp_path / "f.pt")
+    again = sdt.FrozenField.load(tmp_path / "f.pt", torch_net(5), profile)
+    assert torch.equal(again(*points()), frozen(*points()))
+    assert again.accuracy == frozen.accuracy
+    with pytest.raises(ValueError, match="needs a profile"):
+        sdt.FrozenField.load(tmp_path / "f.pt", torch_net())
+    torch.save(torch_net().state_dict(), tmp_path / "net.pt")
+    with pytest.raises(ValueError, match=r"net.pt is not a frozen field"):
+        sdt.FrozenField.load(tmp_path / "net.pt", torch_net())
+
+
+def test_a_field_that_is_too_rough_in_time_is_not_frozen():
+    class Kink(torch.nn.Module):
+        def forward(self, x, t):
+            return torch.sin(math.pi * x) * (1 + 20 * (t - 0.4321).abs()) + x
+
+    u = sdt.conserve(Kink(), RULE, 1.0, 3.0)
+    with pytest.raises(ValueError, match=r"tolerance = 1e-09 was not reached"):
+        u.freeze([0.0, 1.0])
+    with pytest.raises(ValueError, match="times must be given"):
+        u.freeze()
+
+
+PROGRAM = """
+import torch, sdifp, sdifp.torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(
+    torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+).double()
+rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 32)
+u = sdifp.torch.conserve(net, rule, 1.0, lambda t: 3 + t)
+frozen = u.freeze([0.0, 1.0])
+x, t = torch.rand(7, 1).double(), torch.rand(7, 1).double()
+wanted = frozen(x, t)
+"""
+
+
+def run(program, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.program
+def test_export_of_the_frozen_field(tmp_path):
+    run(
+        """
+import sys
+rows = torch.export.Dim("rows", min=2)
+program = torch.export.export(
+    frozen.eval(), (x, t), dynamic_shapes=({0: rows}, {0: rows})
+)
+torch.export.save(program, sys.argv[1])
+again = torch.export.load(sys.argv[1]).module()
+assert torch.allclose(again(x, t), wanted, rtol=1e-14)
+x, t = torch.rand(20, 1).double(), torch.rand(20, 1).double()
+assert torch.allclose(again(x, t), frozen(x, t), rtol=1e-14)
+""",
+        tmp_path / "frozen.pt2",
+    )
+
+
+@pytest.mark.program
+def test_compile_of_the_frozen_field():
+    run(
+        """
+fast = torch.compile(frozen, fullgraph=True, backend="aot_eager")
+assert torch.allclose(fast(x, t), wanted, rtol=1e-14)
+fast(x, t).sum().backward()
+"""
+    )
+
+
+@pytest.mark.program
+def test_training_never_imports_jax_and_sdifp_never_imports_torch():
+    code = """
+import sys, torch
+import sdifp.torch as sdt
+nodes = (torch.arange(32, dtype=torch.float64) / 16)[:, None]
+rule = sdt.Rule([0.0], [2.0], nodes, periodic=True)
+net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+u = sdt.conserve(net, rule, 1.0, lambda t: 3 + t, gradient=sdt.Subsampled(8))
+u.redraw()
+t = torch.rand(5, 1).requires_grad_()
+u_t, = torch.autograd.grad(u(torch.rand(5, 1), t).sum(), t, create_graph=True)
+u_t.sum().backward()
+u.freeze([0.0, 1.0], tolerance=1e-5)
+assert "jax" not in sys.modules
+"""
+    other = "import sys, sdifp; sdifp.conserve; assert 'torch' not in sys.modules"
+    for program in (code, other):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert done.stderr == ""
+
+
+@pytest.mark.program
+def test_two_processes_have_the_same_coefficients(tmp_path):
+    processes = [
+        subprocess.Popen(
+            [sys.executable, ROOT / "tests/pytorch/two_processes.py", str(r), tmp_path],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for r in range(2)
+    ]
+    for process in processes:
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error[-2000:]
+    first, second, alone = (
+        torch.load(tmp_path / f"{name}.pt", weights_only=True)
+        for name in ("0", "1", "alone")
+    )
+    for name in ("scale", "shift", "nodes"):
+        assert torch.equal(first[name], second[name]), name
+    for name, gradient in first["gradient"].items():
+        assert torch.equal(gradient, second["gradient"][name])
+        assert torch.allclose(gradient, alone[name], rtol=1e-10, atol=1e-13)

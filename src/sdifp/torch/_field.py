@@ -115,6 +115,9 @@ class ConservedField(nn.Module):
     the network, under `net.`.
     """
 
+    _subset: Tensor | None
+    _factor_bits: Tensor | None
+
     def __init__(
         self,
         net: nn.Module,
@@ -248,7 +251,7 @@ class ConservedField(nn.Module):
         return self.raw(nodes.to(dtype_of(self.net)), times, parameters).double()
 
     def _subset_part(self) -> Part | None:
-        if self._subset is None:
+        if self._subset is None or self._factor_bits is None:
             return None
         factor = self._factor_bits.view(torch.float64)
         nodes = self.rule.nodes[self._subset]
@@ -508,7 +511,8 @@ def target_at(target: Target, times: Tensor) -> Tensor:
             f"operations; for times of shape {tuple(times.shape)} it failed with: "
             f"{error}"
         ) from error
-    out = torch.as_tensor(value, device=times.device).double()
+    out = value if isinstance(value, Tensor) else times.new_tensor(value)
+    out = out.to(times.device, torch.float64)
     if out.shape not in ((), times.shape):
         raise ValueError(
             f"{target.name} must return one number for each time, got shape "
@@ -518,11 +522,11 @@ def target_at(target: Target, times: Tensor) -> Tensor:
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
-    """The dtype of the floating-point parameters; the default one without any."""
+    """The dtype of the floating-point parameters; float64 without any."""
     for tensor in (*module.parameters(), *module.buffers()):
         if tensor.is_floating_point():
             return tensor.dtype
-    return torch.get_default_dtype()
+    return torch.float64
 
 
 def device_of(module: nn.Module) -> torch.device | None:

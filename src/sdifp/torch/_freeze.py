@@ -25,6 +25,13 @@ class FrozenField(nn.Module):
     `torch.export` take it.
     """
 
+    _times: Tensor
+    _weights: Tensor
+    _slopes: Tensor
+    _scales: Tensor
+    _shifts: Tensor
+    _accuracy: Tensor
+
     def __init__(
         self,
         net: nn.Module,

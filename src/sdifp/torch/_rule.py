@@ -36,6 +36,10 @@ class Rule(nn.Module):
         points(3 nodes, 1 dimension)
     """
 
+    _node_bits: Tensor
+    _weight_bits: Tensor
+    _unit_bits: Tensor
+
     def __init__(
         self,
         lower: Sequence[float] | np.ndarray,

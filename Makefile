@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test quick lint format docs bench reproduce lock clean
+.PHONY: help demo test torch quick lint format docs bench reproduce lock clean
 
 help:
 	@echo "make demo    train a network on the KdV equation with and without conservation"
 	@echo "make test    run all tests"
+	@echo "make torch   install PyTorch and DeepXDE into .venv, run the tests of sdifp.torch"
 	@echo "make quick   run those that are quick and start no program of their own"
 	@echo "make lint    ruff (lint and format) and mypy"
 	@echo "make format  rewrite the sources in ruff's format"
@@ -38,6 +39,15 @@ demo: $(READY)
 test: $(READY)
 	@echo "Running the tests ..."
 	@$(BIN)/python -m pytest -q
+
+$(VENV)/.torch: $(READY) requirements-torch.lock
+	@echo "Installing PyTorch from requirements-torch.lock ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.lock
+	@touch $@
+
+torch: $(VENV)/.torch
+	@echo "Running the tests of sdifp.torch ..."
+	@$(BIN)/python -m pytest -q tests/pytorch src/sdifp/torch
 
 quick: $(READY)
 	@$(BIN)/python -m pytest -q -m "not program and not slow"

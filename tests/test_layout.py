@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "_timing": set(),
     "_quadrature": {"_checks", "_domain"},
     "_projection": {"_checks", "_core"},
-    "_field": {"_checks", "_core", "_quadrature", "_projection"},
+    "_field": {"_checks", "_core", "_domain", "_quadrature", "_projection"},
+    "torch": {"_core", "_domain", "_field"},
     "_operators": {"_checks", "_projection", "_field", "_timing"},
     "_networks": {"_checks", "_domain"},
     "_optimisers": {"_checks"},
@@ -111,8 +112,9 @@ def test_no_part_imports_itself_through_others():
         reachable(part, (part,))
 
 
-def test_lock_names_packages_and_exact_versions_only():
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-torch.lock"])
+def test_lock_names_packages_and_exact_versions_only(lock):
+    lines = (ROOT / lock).read_text().splitlines()
     assert len(lines) > 10
     for line in lines:
         assert re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line), line

@@ -1,7 +1,6 @@
 """Measure what is not measured yet, here or in other processes."""
 
 import importlib.metadata
-import itertools
 import multiprocessing
 import os
 import platform
@@ -21,10 +20,8 @@ from ._names import load_experiment
 _SAVE_EVERY = 2.0
 
 # A training compiles programs of its own, which take some 300 memory mappings, and
-# Linux grants a process 65 530: let go of them in time. What is shared is compiled
-# again, which takes seconds.
-_CLEAR_EVERY = 64
-_measurements = itertools.count(1)
+# Linux grants a process 65 530: from here on they are let go of.
+_MOST_MAPPINGS = 20_000
 
 
 class Failure(NamedTuple):
@@ -213,8 +210,16 @@ def measure(name: str, case: Case, seed: int, setting: Setting) -> Found:
         return Failure(f"{type(error).__name__}: {first}", lasting)
     finally:
         jax.config.update("jax_enable_x64", before)
-        if next(_measurements) % _CLEAR_EVERY == 0:
+        if _mappings() > _MOST_MAPPINGS:
             jax.clear_caches()
+
+
+def _mappings() -> int:
+    """The memory mappings of this process; none where they are not counted."""
+    try:
+        return Path("/proc/self/maps").read_bytes().count(b"\n")
+    except OSError:
+        return 0
 
 
 def origin(experiment: Experiment, setting: Setting) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -163,26 +163,26 @@ class ConservedField(nn.Module):
             *distinct* time costs one quadrature.
         """
         self._check_input("x", x)
-        d = self.rule.dimension
+        d, times = self.rule.dimension, cast(Any, t)
         if self.takes == "xt" and t is None and x.shape[-1:] == (d + 1,):
-            x, t = x[..., :d], x[..., d]
+            x, times = x[..., :d], x[..., d]
         if x.shape[-1:] != (d,):
             and_time = f", or ({d + 1},) with the time" if self.takes == "xt" else ""
             raise ValueError(
                 f"x must have {d} coordinates on its last axis{and_time}, got shape "
                 f"{tuple(x.shape)}"
             )
-        if isinstance(t, Tensor):
-            self._check_input("t", t)
+        if isinstance(times, Tensor):
             points = x.shape[:-1]
-            if t.shape == (*points, 1):
-                t = t[..., 0]
-            if t.shape not in (points, ()):
+            if times.shape == (*points, 1):
+                times = times[..., 0]
+            if times.shape not in (points, ()):
                 raise ValueError(
                     f"t must be one time or have shape {tuple(points)} or "
-                    f"{(*points, 1)}, one for each point of x, got {tuple(t.shape)}"
+                    f"{(*points, 1)}, one for each point of x, got "
+                    f"{tuple(times.shape)}"
                 )
-        return self.at(t)(x)
+        return self.at(times)(x)
 
     def at(self, t: Tensor | float | None = None) -> FieldAt:
         """The field at one time, or at several, of any shape; left out if the network

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -84,23 +84,24 @@ class FrozenField(nn.Module):
 
     def forward(self, x: Tensor, t: Tensor | float | None = None) -> Tensor:
         """The field at points and times, called as the field that was frozen."""
-        d = self.dimension
-        if self.takes == "xt" and t is None:
-            x, t = x[..., :d], x[..., d]
-        if (t is not None) != (self.takes != "x"):
+        d, times = self.dimension, cast(Any, t)
+        if self.takes == "xt" and t is None and x.shape[-1:] == (d + 1,):
+            x, times = x[..., :d], x[..., d]
+        if (times is not None) != (self.takes != "x"):
             need = "be given" if t is None else "be left out: the network has none"
             raise ValueError(f"t must {need}, got {t!r}")
         shape = x.shape[:-1]
         x = x.reshape(-1, d)
-        if t is None:
+        if times is None:
             scale, shift = self.coefficients()
             raw = self.net(x)
         else:
-            t = torch.as_tensor(t, device=x.device).to(x.dtype)
-            t = t[..., 0] if t.shape == (*shape, 1) else t
-            t = t.expand(shape).reshape(-1)
-            scale, shift = self.coefficients(t)
-            column = t[:, None]
+            if not isinstance(times, Tensor):
+                times = x.new_tensor(times, dtype=torch.float64)
+            times = times[..., 0] if times.shape == (*shape, 1) else times
+            times = times.expand(shape).reshape(-1)
+            scale, shift = self.coefficients(times)
+            column = times.to(x.dtype)[:, None]
             if self.takes == "xt":
                 raw = self.net(torch.cat([x, column], -1))
             else:

@@ -170,36 +170,126 @@ def test_a_graph_free_derivative_is_not_used_in_a_graph():
         assert torch.equal(a, b)
 
 
+def test_parameters_of_a_functional_call_are_those_of_all_derivatives():
+    u, other = (
+        sdt.conserve(torch_net(seed), RULE, lambda t: 1 + t, 3.0, gradient=gradient)
+        for seed, gradient in ((0, sdt.Exact(50)), (1, sdt.Exact()))
+    )
+    x = torch.rand(4, 1, dtype=torch.float64)
+    t = torch.tensor([0.2, 0.7, 0.2, 0.4]).double().requires_grad_()
+    given = {
+        k: p.detach().clone().requires_grad_() for k, p in other.named_parameters()
+    }
+    for order in (0, 1, 2):
+        found = by_torch(torch.func.functional_call(u, given, (x, t)), t, order)
+        wanted = by_torch(other(x, t), t, order)
+        assert torch.allclose(found, wanted, rtol=1e-12)
+    for p in other.parameters():
+        p.grad = None
+    found.pow(2).sum().backward()
+    wanted.pow(2).sum().backward()
+    for name, p in other.named_parameters():
+        assert torch.allclose(given[name].grad, p.grad, rtol=1e-9, atol=1e-12)
+    assert all(p.grad is None for p in u.parameters())
+
+
+def test_forward_mode_over_parameters():
+    net = torch_net()
+    u = sdt.conserve(net, RULE, lambda t: 1 + t, 3.0)
+    x, t = torch.rand(4, 1, dtype=torch.float64), torch.full((4,), 0.3).double()
+    parameters = {k: p.detach() for k, p in u.named_parameters()}
+    tangents = {k: torch.randn_like(p) for k, p in parameters.items()}
+    call = lambda p: torch.func.functional_call(u, p, (x, t))
+    _, wanted = torch.func.jvp(call, (parameters,), (tangents,))
+    forward_ad = torch.autograd.forward_ad
+    with torch.no_grad(), forward_ad.dual_level():
+        dual = {k: forward_ad.make_dual(p, tangents[k]) for k, p in parameters.items()}
+        found = forward_ad.unpack_dual(call(dual)).tangent
+    step = 1e-6
+    up, down = (
+        call({k: p + s * tangents[k] for k, p in parameters.items()})
+        for s in (step, -step)
+    )
+    assert torch.allclose(found, wanted)
+    assert torch.allclose(found, (up - down) / (2 * step), atol=1e-6)
+
+
 # Gradient modes.
 
 
-def saved_bytes(u, x, t):
-    """What the graph of one evaluation keeps for the backward pass."""
-    kept = []
-
-    def pack(tensor):
-        kept.append(tensor.numel() * tensor.element_size())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        u(x, t).sum()
-    return sum(kept)
-
-
 def test_memory_of_the_exact_gradient_is_that_of_one_chunk():
-    x, t = torch.rand(4, 1, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
+    x, t = torch.rand(4, 1, dtype=torch.float64), torch.full((4,), 0.5).double()
+    t.requires_grad_()
 
-    def kept(nodes, chunk):
+    def step(nodes, chunk):
+        """The most rows that the network is evaluated on at once, what the graph of
+        the coefficients keeps, and the gradient."""
+        net, rows, kept = torch_net(), [], []
+        net[0].register_forward_hook(lambda m, given, out: rows.append(len(out)))
         rule = sdifp.trapezoid(BOX, nodes)
-        return saved_bytes(
-            sdt.conserve(torch_net(), rule, 1.0, 3.0, gradient=sdt.Exact(chunk)), x, t
-        )
+        u = sdt.conserve(net, rule, 1.0, 3.0, gradient=sdt.Exact(chunk))
+        pack = lambda a: (kept.append(a.numel()), a)[1]
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda a: a):
+            scale = u.at(t).scale
+        assert scale.requires_grad
+        found = gradients(u, x, t)
+        return max(rows), sum(kept), found
 
-    whole = kept(4096, 4096)
-    assert kept(4096, 128) < whole / 20
-    # What is kept for each further chunk: a few sums.
-    assert (kept(4096, 128) - kept(2048, 128)) / 16 < 2000
-    assert kept(4096, 4096) > 1.9 * kept(2048, 4096)
+    whole, pieces, half = step(4096, 4096), step(4096, 128), step(2048, 128)
+    assert (whole[0], pieces[0], half[0]) == (4096, 128, 128)
+    assert pieces[1] < whole[1] / 20
+    assert torch.allclose(whole[2], pieces[2], rtol=1e-10, atol=1e-12)
+
+
+def test_the_sample_is_chunked_as_well():
+    net = torch_net()
+    x, t = torch.rand(40, 1, dtype=torch.float64), torch.linspace(0, 1, 40).double()
+    found = []
+    for chunk in (4096, 50, 7):
+        u = sdt.conserve(net, RULE, 1.0, 3.0, gradient=sdt.Subsampled(8, chunk=chunk))
+        u.redraw(torch.Generator().manual_seed(0))
+        rows = []
+        hook = net[0].register_forward_hook(
+            lambda m, g, out, r=rows: r.append(len(out))
+        )
+        found.append(gradients(u, x, t))
+        hook.remove()
+        assert max(rows) <= max(chunk, 40)
+    for other in found[1:]:
+        assert torch.allclose(found[0], other, rtol=1e-10, atol=1e-12)
+
+
+def quadratures(run, **options):
+    """How often the network was evaluated on all nodes."""
+    net, rows = torch_net(), []
+    u = sdt.conserve(net, RULE, lambda t: 1 + t, 3.0, **options)
+    net[0].register_forward_hook(lambda m, given, out: rows.append(len(out)))
+    run(u)
+    return sum(n == 2 * RULE.size for n in rows)
+
+
+def test_only_what_is_asked_for_is_computed():
+    x = torch.rand(6, 1, dtype=torch.float64)
+    t = torch.tensor([0.1, 0.1, 0.1, 0.6, 0.6, 0.6]).double().requires_grad_()
+
+    def values(u):
+        u(x, t).pow(2).mean().backward(inputs=list(u.parameters()))
+
+    def first(u):
+        by_torch(u(x, t), t).pow(2).mean().backward(inputs=list(u.parameters()))
+
+    def with_times(u):
+        u(x, t).pow(2).mean().backward()
+
+    def second(u):
+        by_torch(u(x, t), t, 2).pow(2).mean().backward(inputs=list(u.parameters()))
+
+    for gradient in (sdt.Exact(), sdt.Subsampled(4)):
+        counts = [
+            quadratures(run, gradient=gradient)
+            for run in (values, first, with_times, second)
+        ]
+        assert counts == [1, 1, 1, 2]
 
 
 def gradients(u, x, t):
@@ -440,3 +530,88 @@ def test_another_rule():
     assert max(errors_on_rule(finer, 0.3)) < 1e-13
     with pytest.raises(ValueError, match="rule must live on the box of the field"):
         u.on(sdifp.trapezoid(sdifp.Box([0.0], [3.0], periodic=True), 32))
+
+
+def test_no_points_at_all():
+    u = sdt.conserve(torch_net(), RULE, 1.0, 3.0)
+    none = torch.zeros(0, 1, dtype=torch.float64)
+    assert u(none, none).shape == (0, 1)
+
+
+def test_a_network_of_which_only_a_coefficient_trains():
+    net = torch_net().requires_grad_(False)
+    net.nu = torch.nn.Parameter(torch.tensor(0.1, dtype=torch.float64))
+    u = sdt.conserve(net, RULE, 1.0, 3.0, gradient=sdt.Exact(8))
+    x, t = torch.rand(4, 1, dtype=torch.float64), torch.full((4,), 0.3).double()
+    (u(x, t).sum() * net.nu).backward()
+    assert net.nu.grad is not None
+
+
+def test_a_target_in_single_precision_is_not_held_against_the_network():
+    mean = lambda t: torch.full_like(t, 0.7, dtype=torch.float32)
+    square = lambda t: mean(t) ** 2 / 2
+    u = sdt.conserve(torch_net(), RULE, mean, square)
+    assert u.at(0.3).status.item() == sdt.Status.CONSTANT
+
+
+def test_targets_that_are_modules_or_tensors():
+    class Mass(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.slope = torch.nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+
+        def forward(self, t):
+            return 1 + self.slope * t
+
+    u = sdt.conserve(torch_net(), RULE, Mass(), torch.tensor(3.0))
+    assert "targets.0.slope" in dict(u.named_parameters())
+    u.at(0.5).shift.sum().backward()
+    assert u.targets[0].slope.grad is not None
+
+
+def test_importance_rules_made_in_another_precision(getkey):
+    import jax
+
+    def sample(key):
+        return 2.0 * jax.random.uniform(key, (1,))
+
+    rule = sdifp.importance(BOX, 50, sample, lambda x: 1.0 + 0 * x[0], key=getkey())
+    with jax.enable_x64(False):
+        mine = sdt.Rule.of(rule)
+    assert mine.weights.sum().item() == pytest.approx(1.0, abs=1e-14)
+    assert not mine.is_randomised
+
+
+def test_a_name_is_only_a_name(getkey):
+    nodes, weights = np.array([[0.2], [1.0], [1.5]]), np.array([0.5, 0.25, 0.25])
+    rule = sdt.Rule.of(sdifp.from_points(BOX, nodes, weights, name="monte_carlo"))
+    assert not rule.is_randomised
+    rule = sdt.Rule([0.0], [2.0], torch.rand(10, 1).double(), name="sobol")
+    assert int(rule.sample(7)[0].max()) < 10
+    with pytest.raises(ValueError, match="k must be between 1 and the 10 nodes"):
+        rule.sample(11)
+
+
+def test_averages_and_copies_keep_the_rule():
+    import copy
+
+    u = sdt.conserve(torch_net(), RULE, 1.0, 3.0)
+    average = torch.optim.swa_utils.AveragedModel(u, use_buffers=True)
+    average.update_parameters(u)
+    average.update_parameters(u)
+    for other in (average.module, copy.deepcopy(u)):
+        assert torch.allclose(other.rule.nodes, u.rule.nodes, rtol=1e-15)
+        assert max(errors_on_rule(other, 0.3)) < 1e-13
+
+
+def test_several_times_at_once():
+    u = sdt.conserve(torch_net(), RULE, 1.0, lambda t: 3 + t)
+    times = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    x = torch.rand(3, 1, dtype=torch.float64)
+    now = u.at(times)
+    assert now.scale.shape == (3,)
+    assert torch.equal(now(x), u(x, times))
+    for one in (times[:1], times[:1, None]):
+        assert torch.equal(u(x, one), u(x, times[0]))
+    with pytest.raises(ValueError, match="x must have one point for each time"):
+        now(torch.rand(5, 1, dtype=torch.float64))

@@ -41,7 +41,6 @@ def test_frozen_is_the_field():
     u = field()
     frozen = u.freeze([0.0, 1.0])
     assert frozen.accuracy < 1e-9
-    assert frozen.range == (0.0, 1.0)
     x, t = points()
     assert torch.allclose(frozen(x, t), u(x, t), rtol=1e-8)
     assert torch.allclose(frozen(torch.cat([x, t], -1)), u(x, t), rtol=1e-8)
@@ -67,6 +66,43 @@ def test_frozen_derivatives_on_and_between_the_nodes(grid):
     for order, tolerance in ((1, 1e-4), (2, 1e-2)):
         wanted, found = (by_torch(f(x, t), t, order) for f in (u, frozen))
         assert float((wanted - found).abs().max() / wanted.abs().max()) < tolerance
+
+
+def test_frozen_derivatives_through_torch_func():
+    frozen = field().freeze([0.0, 1.0])
+    x = torch.rand(4, 1, dtype=torch.float64)
+    # Nodes and others.
+    t = torch.tensor([0.0, 0.5, 1.0, 0.3], dtype=torch.float64)
+    ts = t.clone().requires_grad_()
+    first, second = (by_torch(frozen(x, ts), ts, order).detach() for order in (1, 2))
+    one, func = lambda x, t: frozen(x[None], t)[0, 0], torch.func
+    forward, reverse = func.jacfwd(one, 1), func.grad(one, 1)
+    for derivative in (forward, reverse):
+        assert torch.allclose(func.vmap(derivative)(x, t), first, rtol=1e-10)
+    for twice in (func.jacfwd(forward, 1), func.grad(reverse, 1)):
+        assert torch.allclose(func.vmap(twice)(x, t), second, rtol=1e-9)
+
+
+def test_single_precision_networks_freeze_to_their_rounding():
+    u = sdt.conserve(torch_net(dtype=torch.float32), RULE, 1.0, lambda t: 3 + t)
+    frozen = u.freeze([0.0, 1.0])
+    x, t = (a.float() for a in points())
+    assert torch.allclose(frozen(x, t), u(x, t), atol=1e-4)
+    later = u.freeze([1000.0, 1000.7])
+    end = torch.full((3,), 1000.7)
+    assert bool(torch.isfinite(later(torch.rand(3, 1), end)).all())
+
+
+def test_frozen_says_what_it_needs():
+    frozen = field().freeze([0.0, 1.0])
+    x = torch.rand(4, 1, dtype=torch.float64)
+    with pytest.raises(ValueError, match="t must be given"):
+        frozen(x)
+    with pytest.raises(ValueError, match="x must have 1 coordinates"):
+        frozen(torch.rand(4, 3, dtype=torch.float64), 0.5)
+    still = sdt.conserve(torch_net(inputs=1), RULE, 1.0, 3.0).freeze()
+    with pytest.raises(ValueError, match="x must have 1 coordinates"):
+        still(torch.rand(4, 2, dtype=torch.float64))
 
 
 def test_times_outside_the_range_are_not_extrapolated():

@@ -228,6 +228,17 @@ def test_a_sweep_goes_on_where_it_was(toy, tmp_path):
     assert rows.one("curve", n=2) == [0.0, 2.0]
 
 
+@pytest.mark.parametrize(("mappings", "cleared"), [(100, 0), (10**6, 6)])
+def test_a_sweep_lets_go_of_programs_in_time(
+    mappings, cleared, toy, tmp_path, monkeypatch
+):
+    calls = []
+    monkeypatch.setattr(_sweep, "_mappings", lambda: mappings)
+    monkeypatch.setattr("jax.clear_caches", lambda: calls.append(1))
+    assert len(run(toy(), tmp_path)) == 6
+    assert len(calls) == cleared
+
+
 def test_more_seeds_and_more_cases_keep_what_is_there(toy, tmp_path):
     run(toy(), tmp_path)
     more = toy(

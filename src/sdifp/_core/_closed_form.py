@@ -18,8 +18,9 @@ Array = Any
 
 def namespace(array: Array) -> Any:
     """The module whose functions take this array: `jax.numpy` or `torch`."""
-    if type(array).__module__.partition(".")[0] == "torch":
-        return sys.modules["torch"]
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch
     return array.__array_namespace__()
 
 

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from .._core import (
     AbsoluteFloor,
@@ -19,6 +21,7 @@ from .._core import (
     targets_for,
     time_list,
 )
+from ._buffers import Float64Buffers
 from ._gradient import Detached, Exact, GradientMode, Subsampled
 from ._moments import Moments, Network, Parameters, Part, moments_at
 from ._rule import Rule
@@ -68,10 +71,15 @@ class FieldAt:
     def __call__(self, x: Tensor) -> Tensor:
         """The field at points of shape (..., d): all of one time, or one for each."""
         field, shape = self._field, x.shape[:-1]
-        x = x.reshape(-1, x.shape[-1])
         times = self._times
         if times is not None:
-            times = times.reshape(-1).expand(len(x))
+            if times.numel() != 1 and times.shape != shape:
+                raise ValueError(
+                    f"x must have one point for each time, times of shape "
+                    f"{tuple(times.shape)}, got points of shape {tuple(shape)}"
+                )
+            times = times.reshape(-1).expand(shape.numel())
+        x = x.reshape(-1, x.shape[-1])
         raw = field.raw(x, times)
         phi = field.profile_at(x)
         values = raw.double()
@@ -108,7 +116,7 @@ class FieldAt:
         return total.mean()
 
 
-class ConservedField(nn.Module):
+class ConservedField(Float64Buffers):
     """A network with prescribed integrals; made by `conserve`.
 
     Call it as you called the network. Its parameters and its `state_dict` are those of
@@ -116,7 +124,7 @@ class ConservedField(nn.Module):
     """
 
     _subset: Tensor | None
-    _factor_bits: Tensor | None
+    _factor: Tensor | None
 
     def __init__(
         self,
@@ -138,9 +146,13 @@ class ConservedField(nn.Module):
         self.mass, self.energy, self.profile = mass, energy, profile
         self.gradient, self.floor, self.normalised = gradient, floor, normalised
         self.takes, self.is_flat, self.components = takes, is_flat, components
-        # The nodes that the gradient is estimated from, as integers: see Rule.
+        # Targets that are modules themselves move and train with the field.
+        given = [t.given for t in (*mass, *energy) if t is not None]
+        self.targets = nn.ModuleList(g for g in given if isinstance(g, nn.Module))
+        self._has_parameters = next(net.parameters(), None) is not None
+        # The nodes that the gradient is estimated from.
         self.register_buffer("_subset", None, persistent=False)
-        self.register_buffer("_factor_bits", None, persistent=False)
+        self.register_buffer("_factor", None, persistent=False)
 
     @property
     def has_time(self) -> bool:
@@ -163,7 +175,8 @@ class ConservedField(nn.Module):
             *distinct* time costs one quadrature.
         """
         self._check_input("x", x)
-        d, times = self.rule.dimension, cast(Any, t)
+        d = self.rule.dimension
+        times: Any = t
         if self.takes == "xt" and t is None and x.shape[-1:] == (d + 1,):
             x, times = x[..., :d], x[..., d]
         if x.shape[-1:] != (d,):
@@ -176,7 +189,7 @@ class ConservedField(nn.Module):
             points = x.shape[:-1]
             if times.shape == (*points, 1):
                 times = times[..., 0]
-            if times.shape not in (points, ()):
+            if times.shape != points and times.numel() != 1:
                 raise ValueError(
                     f"t must be one time or have shape {tuple(points)} or "
                     f"{(*points, 1)}, one for each point of x, got "
@@ -190,6 +203,13 @@ class ConservedField(nn.Module):
         if (t is not None) != self.has_time:
             need = "be given" if self.has_time else "be left out: the network has none"
             raise ValueError(f"t must {need}, got {t!r}")
+        check_rows(self.net)
+        parameters = dict(self.net.named_parameters())
+        if self._has_parameters and not parameters:
+            raise ValueError(
+                "the network has lost its parameters, as in torch.nn.DataParallel; use "
+                "torch.nn.parallel.DistributedDataParallel"
+            )
         nodes = self.rule.nodes
         given = None
         if t is not None:
@@ -199,7 +219,7 @@ class ConservedField(nn.Module):
 
         raw = moments_at(
             times,
-            Network(self._evaluate, dict(self.net.named_parameters())),
+            Network(self._evaluate, parameters),
             (nodes, self.rule.weights, self.profile_at(nodes)),
             self._subset_part(),
             self.gradient,
@@ -208,13 +228,14 @@ class ConservedField(nn.Module):
         for k, (mass, energy) in enumerate(zip(self.mass, self.energy, strict=True)):
             own = raw.component(k)
             targets: dict[str, Any] = {}
-            if mass is not None:
-                targets["mean"] = target_at(mass, times) / self.volume
-            if energy is not None:
-                targets["second_moment"] = target_at(energy, times) / self.volume
+            eps = torch.finfo(torch.float64).eps
+            for name, target in (("mean", mass), ("second_moment", energy)):
+                if target is not None:
+                    value = target_at(target, times)
+                    eps = max(eps, torch.finfo(value.dtype).eps)
+                    targets[name] = value.double() / self.volume
             means.append(targets.get("mean"))
             if targets:
-                eps = torch.finfo(torch.float64).eps
                 parts.append(solve(own, **targets, rounding=eps, floor=self.floor))
             else:
                 zero = torch.zeros_like(own.pivot)
@@ -245,17 +266,14 @@ class ConservedField(nn.Module):
             return None
         return self.profile(x).double().reshape(len(x))
 
-    def _evaluate(
-        self, nodes: Tensor, times: Tensor, parameters: Parameters | None
-    ) -> Tensor:
+    def _evaluate(self, nodes: Tensor, times: Tensor, parameters: Parameters) -> Tensor:
         return self.raw(nodes.to(dtype_of(self.net)), times, parameters).double()
 
     def _subset_part(self) -> Part | None:
-        if self._subset is None or self._factor_bits is None:
+        if self._subset is None or self._factor is None:
             return None
-        factor = self._factor_bits.view(torch.float64)
         nodes = self.rule.nodes[self._subset]
-        weights = factor * self.rule.weights[self._subset]
+        weights = self._factor * self.rule.weights[self._subset]
         return nodes, weights, self.profile_at(nodes)
 
     def _check_input(self, name: str, given: Tensor) -> None:
@@ -290,12 +308,11 @@ class ConservedField(nn.Module):
         if rule:
             self.rule.redraw(generator)
         if isinstance(self.gradient, Subsampled):
-            self._subset, factor = self.rule.sample(
+            self._subset, self._factor = self.rule.sample(
                 self.gradient.k,
                 stratified=self.gradient.stratified,
                 generator=generator,
             )
-            self._factor_bits = factor.view(torch.int64)
 
     def on(self, rule: Any) -> "ConservedField":
         """The same network, not a copy of it, conserving on another rule of the same
@@ -463,14 +480,15 @@ def conserve(
             f"got {gradient!r}"
         )
     rule = Rule.of(rule)
+    check_rows(module)
     device = _check_module(module, gradient)
     if device is not None:
         rule = rule.to(device)
     check_subset(gradient, rule)
     takes, shape = _call(module, rule, has_time)
     components = shape[1] if len(shape) == 2 and shape[1] > 1 else None
-    masses = targets_for("mass", _unwrapped(mass, components), components)
-    energies = targets_for("energy", _unwrapped(energy, components), components)
+    masses = _targets("mass", mass, components)
+    energies = _targets("energy", energy, components)
     for name, targets in (("mass", masses), ("energy", energies)):
         if takes == "x" and any(t is not None and t.is_function for t in targets):
             raise ValueError(f"{name} must be a number for a network without time")
@@ -502,23 +520,40 @@ def conserve(
 
 
 def target_at(target: Target, times: Tensor) -> Tensor:
-    """A target at times of shape (N,), in float64."""
+    """A target at times of shape (N,), in the dtype that it comes in."""
     try:
         value = target.value(times)
+    except torch.OutOfMemoryError:
+        raise
     except (TypeError, ValueError, RuntimeError) as error:
-        raise type(error)(
+        raise ValueError(
             f"{target.name} must be a function of a tensor of times, made of torch's "
             f"operations; for times of shape {tuple(times.shape)} it failed with: "
             f"{error}"
         ) from error
     out = value if isinstance(value, Tensor) else times.new_tensor(value)
-    out = out.to(times.device, torch.float64)
-    if out.shape not in ((), times.shape):
+    out = out.to(times.device)
+    if out.shape not in ((), times.shape) or not out.is_floating_point():
         raise ValueError(
-            f"{target.name} must return one number for each time, got shape "
-            f"{tuple(out.shape)} for times of shape {tuple(times.shape)}"
+            f"{target.name} must return one floating-point number for each time, got "
+            f"{out.dtype} of shape {tuple(out.shape)} for times of shape "
+            f"{tuple(times.shape)}"
         )
     return out.expand(times.shape)
+
+
+def check_rows(module: nn.Module) -> None:
+    """Raise if a part of a module mixes the rows of a batch, or draws at random."""
+    for name, part in module.named_modules():
+        mixes = isinstance(part, _BatchNorm) or (
+            isinstance(part, _DropoutNd) and part.p > 0.0
+        )
+        if mixes and part.training:
+            raise ValueError(
+                f"module must treat every row by itself and give the same values "
+                f"twice, and {name or 'it'} is {type(part).__name__} in training mode; "
+                f"call eval() on it"
+            )
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
@@ -555,10 +590,21 @@ def check_subset(gradient: GradientMode, rule: Rule) -> None:
         )
 
 
-def _unwrapped(given: Any, components: int | None) -> Any:
-    """A list of one target for one component is that target."""
-    one = components is None and isinstance(given, list | tuple) and len(given) == 1
-    return given[0] if one else given
+def _targets(
+    name: str, given: Any, components: int | None
+) -> tuple[Target | None, ...]:
+    """One target or None for each component; a list of one for one component."""
+    entries = list(given) if isinstance(given, list | tuple) else [given]
+    for k, entry in enumerate(entries):
+        if isinstance(entry, Tensor):
+            if entry.requires_grad:
+                raise ValueError(
+                    f"{name} must not be a tensor that requires grad; give a function "
+                    f"of t that returns it"
+                )
+            entries[k] = entry.cpu().numpy()
+    whole = isinstance(given, list | tuple) and (components, len(entries)) != (None, 1)
+    return targets_for(name, entries if whole else entries[0], components)
 
 
 def _check_module(module: nn.Module, gradient: GradientMode) -> torch.device | None:
@@ -646,8 +692,15 @@ def _call(
     ):
         raise ValueError(
             "module must treat every row by itself and give the same values twice, "
-            "and three points together were unlike two of them: dropout or batch "
-            "normalisation? call module.eval()"
+            "and three points together were unlike two of them"
+        )
+    constant = {k: p.detach() for k, p in module.named_parameters()}
+    arguments = {"x, t": (x, t), "xt": (torch.cat([x, t], -1),), "x": (x,)}[takes]
+    if functional_call(module, constant, arguments).requires_grad:
+        raise ValueError(
+            "module must not use tensors that require grad beside its own parameters, "
+            "for their gradient through the moments would be lost; make them "
+            "parameters of the module"
         )
     return takes, tuple(out.shape)
 
@@ -659,6 +712,8 @@ def _check_profile(profile: Callable[[Tensor], Tensor], rule: Rule) -> None:
             f"profile must return one number for each point, got shape "
             f"{tuple(values.shape)} for {rule.size} points"
         )
+    if values.requires_grad:
+        raise ValueError("profile must not have parameters that require grad")
     terms = rule.weights * values.double().reshape(-1)
     if not bool(torch.isfinite(terms).all()):
         raise ValueError("profile must be finite on the nodes of the rule")

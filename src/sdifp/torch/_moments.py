@@ -26,9 +26,8 @@ Parameters = Mapping[str, Tensor]
 class Network(NamedTuple):
     """A network to be integrated, and its parameters."""
 
-    evaluate: Callable[[Tensor, Tensor, Parameters | None], Tensor]
-    """Points (N, d) and times (N,) to float64 values (N, components), with these
-    parameters, or with those that the network has."""
+    evaluate: Callable[[Tensor, Tensor, Parameters], Tensor]
+    """Points (N, d), times (N,) and parameters to float64 values (N, components)."""
     parameters: Parameters
 
     @property
@@ -75,7 +74,7 @@ def moments_at(
         terms = weights, weights * phi, weights * phi * phi
         constants = tuple(term.sum() for term in terms)  # type: ignore[assignment]
     frozen = isinstance(mode, Detached) or subset is not None
-    if _is_transformed(t):
+    if _is_transformed(t, *net.parameters.values()):
         pivot, rows = _direct(t, net, rule, subset, frozen)
     else:
         times, place = torch.unique(t.detach(), return_inverse=True)
@@ -85,7 +84,7 @@ def moments_at(
             whole = live and not frozen
             pivot, rows = _streamed(times, net, rule, whole, mode.chunk, order)
             if subset is not None and live:
-                _, some = _derivatives(times, net, subset, None, order, pivot)
+                _, some = _streamed(times, net, subset, True, mode.chunk, order, pivot)
                 rows = [a + (b - b.detach()) for a, b in zip(rows, some, strict=True)]
             return pivot, rows
 
@@ -96,12 +95,12 @@ def moments_at(
     return Moments(pivot, *constants, rows[0], rows[-2], rows[-1])
 
 
-def _is_transformed(t: Tensor) -> bool:
-    """Whether the tangents or the batch of a time cannot be seen from here: inside
+def _is_transformed(*tensors: Tensor) -> bool:
+    """Whether derivatives are taken in a way that cannot be seen from here: inside
     `torch.func`, or in forward mode."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return True
-    return forward_ad.unpack_dual(t).tangent is not None
+    return any(forward_ad.unpack_dual(a).tangent is not None for a in tensors)
 
 
 class _Series:
@@ -118,12 +117,15 @@ class _Series:
         """The derivative of one order at the times of the points, as a function of
         them; those `up_to` an order are computed along with it."""
         # A derivative that was made without a graph must not be used in one.
-        known = self._known[torch.is_grad_enabled()]
+        graph = torch.is_grad_enabled()
+        known = self._known[graph]
+        if not graph and len(known) <= order < len(self._known[True]):
+            known[:] = [row.detach() for row in self._known[True]]
         if len(known) <= order:
             self.pivot, known[:] = self._compute(max(order, up_to or 0))
         out = known[order][:, self._place]
-        if t.requires_grad and torch.is_grad_enabled():
-            out = out + _Link.apply(t, self, order + 1, out)
+        if t.requires_grad and graph:
+            out = out + _Link.apply(t, self, order + 1, out.shape)
         return out
 
 
@@ -131,24 +133,36 @@ class _Link(torch.autograd.Function):
     """Zero, with the next row of a series as its derivative by t."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor, series: _Series, order: int, like: Any) -> Tensor:
+    def forward(ctx: Any, t: Tensor, series: _Series, order: int, shape: Any) -> Tensor:
         ctx.save_for_backward(t)
         ctx.series, ctx.order = series, order
-        return torch.zeros_like(like)
+        return t.new_zeros(shape)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None, None]:
         (t,) = ctx.saved_tensors
+        if not torch.is_grad_enabled() and not bool(grads[0].any()):
+            # Where points and times are columns of one tensor, derivatives by x come
+            # past here with zeros.
+            return torch.zeros_like(t), None, None, None
         return (grads[0] * ctx.series.at(t, ctx.order)).sum((0, 2)), None, None, None
 
 
 def _streamed(
-    times: Tensor, net: Network, rule: Part, live: bool, chunk: int, order: int
+    times: Tensor,
+    net: Network,
+    rule: Part,
+    live: bool,
+    chunk: int,
+    order: int,
+    pivot: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """The pivot and the sums about it with their derivatives by t, with at most about
     `chunk` rows of the network in memory; with a gradient by the parameters if live."""
+    pivots = [None] * len(times) if pivot is None else pivot.split(chunk)
     columns = [
-        _in_blocks(part, net, rule, live, chunk, order) for part in times.split(chunk)
+        _in_blocks(part, net, rule, live, chunk, order, about)
+        for part, about in zip(times.split(chunk), pivots, strict=False)
     ]
     if len(columns) == 1:
         return columns[0]
@@ -157,11 +171,18 @@ def _streamed(
 
 
 def _in_blocks(
-    times: Tensor, net: Network, rule: Part, live: bool, chunk: int, order: int
+    times: Tensor,
+    net: Network,
+    rule: Part,
+    live: bool,
+    chunk: int,
+    order: int,
+    about: Tensor | None,
 ) -> tuple[Tensor, list[Tensor]]:
-    length, size = max(1, chunk // len(times)), len(rule[0])
+    length, size = max(1, chunk // max(1, len(times))), len(rule[0])
     if length >= size:
-        return _derivatives(times, net, rule, None if live else net.constants, order)
+        parameters = net.parameters if live else net.constants
+        return _derivatives(times, net, rule, parameters, order, about)
     found = []
     for start in range(0, size, length):
         nodes, weights, phi = (
@@ -170,7 +191,7 @@ def _in_blocks(
         assert nodes is not None
         assert weights is not None
         part = nodes, weights, phi
-        pivot, rows = _derivatives(times, net, part, net.constants, order)
+        pivot, rows = _derivatives(times, net, part, net.constants, order, about)
         if live:
             again = functools.partial(_derivatives, times, net, part, order=order)
             names, tensors = list(net.parameters), net.parameters.values()
@@ -183,7 +204,8 @@ def _in_blocks(
     # One pivot for all parts, from which what is left of the mean is rounding.
     total = torch.stack([f[3] for f in found]).sum()
     shares = [p * s + rows[0][-2].detach() for p, rows, _, s in found]
-    pivot = torch.stack(shares).sum(0) / (total if float(total) > 0.0 else 1.0)
+    pivot = torch.stack(shares).sum(0) / torch.where(total > 0.0, total, 1.0)
+    pivot = pivot if about is None else about
     sums: list[Tensor] = []
     for k in range(order + 1):
         moved = []
@@ -217,6 +239,8 @@ class _MadeAgain(torch.autograd.Function):
         with torch.enable_grad():
             parameters = dict(zip(ctx.names, tensors, strict=True))
             rows = torch.stack(ctx.again(parameters, pivot=ctx.pivot)[1])
+        if not rows.requires_grad:
+            return (None,) * (4 + len(tensors))
         wanted = [p for p in tensors if p.requires_grad]
         found = iter(
             torch.autograd.grad(
@@ -231,7 +255,7 @@ def _derivatives(
     times: Tensor,
     net: Network,
     part: Part,
-    parameters: Parameters | None,
+    parameters: Parameters,
     order: int,
     pivot: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
@@ -241,9 +265,7 @@ def _derivatives(
     them, each by its own time.
     """
     shape, dimension = (len(times), len(part[0])), part[0].shape[1]
-    live = torch.is_grad_enabled() and (
-        parameters is None or any(p.requires_grad for p in parameters.values())
-    )
+    live = torch.is_grad_enabled() and any(p.requires_grad for p in parameters.values())
     with torch.set_grad_enabled(live or order > 0):
         x = part[0].expand(*shape, dimension).reshape(-1, dimension)
         t = times[:, None].expand(shape).reshape(-1)
@@ -279,19 +301,20 @@ def _direct(
 ) -> tuple[Tensor, Tensor]:
     """Pivot and sums by plain operations, one quadrature for every time given."""
 
-    def values(part: Part, parameters: Parameters | None) -> list[Tensor]:
+    def values(part: Part, parameters: Parameters) -> list[Tensor]:
         shape, dimension = (len(times), len(part[0])), part[0].shape[1]
         x = part[0].expand(*shape, dimension).reshape(-1, dimension)
         t = times[:, None].expand(shape).reshape(-1)
         return [net.evaluate(x, t, parameters).reshape(*shape, -1)]
 
-    pivot, (rows,) = _sums(values(rule, net.constants if frozen else None), rule, None)
+    parameters = net.constants if frozen else net.parameters
+    pivot, (rows,) = _sums(values(rule, parameters), rule, None)
     if subset is not None:
         # The difference is zero in value and in every derivative by x and t; its
         # gradient by the parameters is the estimate.
         live, dead = (
             _sums(values(subset, parameters), subset, pivot)[1][0]
-            for parameters in (None, net.constants)
+            for parameters in (net.parameters, net.constants)
         )
         rows = rows + (live - dead)
     return pivot, rows

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from ._buffers import Float64Buffers
 
 # How far from 1 the sum of given weights may be: rounding in float32 passes, a
 # forgotten normalisation does not.
 _SUM_TOLERANCE = 1e-5
 
 
-class Rule(nn.Module):
+class Rule(Float64Buffers):
     """Nodes `x_i` on a box and weights `w_i > 0` with `sum w_i = 1`.
 
     Rules of `sdifp`, such as `sdifp.rule_for(box, 128)`, become one by themselves where
@@ -36,9 +38,11 @@ class Rule(nn.Module):
         points(3 nodes, 1 dimension)
     """
 
-    _node_bits: Tensor
-    _weight_bits: Tensor
-    _unit_bits: Tensor
+    nodes: Tensor
+    "shape (M, d), float64"
+    weights: Tensor
+    "shape (M,), float64, with sum 1"
+    _unit: Tensor
 
     def __init__(
         self,
@@ -80,14 +84,14 @@ class Rule(nn.Module):
                 f"outside)"
             )
         self.name = name
-        # How a redraw changes the nodes, and how a sample of them is spread.
-        self.randomisation: str | None = None
+        # What kind of rule this is decides how a redraw changes the nodes and how a
+        # sample of them is spread.
+        self._family = "points"
         self._folded = np.zeros(self.dimension, bool)
-        self.register_buffer("_unit_bits", None, persistent=False)
-        for attribute in ("_node_bits", "_weight_bits"):
-            self.register_buffer(attribute, None, persistent=False)
-        self._node_bits = _to_bits(torch.minimum(torch.maximum(points, low), high))
-        self._weight_bits = _to_bits(_weights(weights, points))
+        inside_box = torch.minimum(torch.maximum(points, low), high)
+        self.register_buffer("nodes", inside_box, persistent=False)
+        self.register_buffer("weights", _weights(weights, points), persistent=False)
+        self.register_buffer("_unit", None, persistent=False)
 
     @staticmethod
     def of(rule: Any) -> "Rule":
@@ -101,48 +105,40 @@ class Rule(nn.Module):
             )
         # Whatever JAX computes in elsewhere, nodes have sixteen digits here.
         with sys.modules["jax"].enable_x64(True):
-            nodes = np.array(rule.nodes)
+            nodes, weights = np.array(rule.nodes), np.array(rule.weights)
         box = rule.domain
         out = Rule(
-            box.lower,
-            box.upper,
-            nodes,
-            np.array(rule.weights),
+            *(box.lower, box.upper, nodes, weights),
             periodic=box.periodic,
             name=rule.name,
         )
-        if rule.is_randomised and hasattr(rule, "shift"):
-            out.randomisation = "digital" if rule.name == "sobol" else "shift"
-            unit = (nodes - box.lower) / box.width
-            if rule.name == "lattice":
-                # The nodes before they are folded.
-                digits = (
-                    np.asarray(rule.generator, np.uint64)[None, :]
-                    * (np.arange(rule.size, dtype=np.uint64)[:, None])
-                )
-                digits = digits * np.uint64(2**32 // rule.size)
-                digits = (digits + np.asarray(rule.shift, np.uint64)) % np.uint64(2**32)
-                unit = (digits.astype(np.float64) + 0.5) * 2.0**-32
-                out._folded = ~box.periodic
-            out._unit_bits = _to_bits(torch.as_tensor(unit))
-        elif rule.name == "monte_carlo":
-            out.randomisation = "independent"
+        if not rule.is_randomised:
+            return out
+        unit = (nodes - box.lower) / box.width
+        out._family = {
+            "SobolRule": "sobol",
+            "LatticeRule": "lattice",
+            "HaltonRule": "shifted",
+            "TensorRule": "shifted",
+            "MonteCarloRule": "independent",
+        }.get(type(rule).__name__, "points")
+        if out._family == "lattice":
+            # The nodes before they are folded.
+            digits = (
+                np.asarray(rule.generator, np.uint64)[None, :]
+                * (np.arange(rule.size, dtype=np.uint64)[:, None])
+            )
+            digits = digits * np.uint64(2**32 // rule.size)
+            digits = (digits + np.asarray(rule.shift, np.uint64)) % np.uint64(2**32)
+            unit = (digits.astype(np.float64) + 0.5) * 2.0**-32
+            out._folded = ~box.periodic
+        out._unit = torch.as_tensor(unit)
         return out
-
-    @property
-    def nodes(self) -> Tensor:
-        """Shape (M, d), float64."""
-        return self._node_bits.view(torch.float64)
-
-    @property
-    def weights(self) -> Tensor:
-        """Shape (M,), float64, with sum 1."""
-        return self._weight_bits.view(torch.float64)
 
     @property
     def size(self) -> int:
         """The number of nodes, M."""
-        return len(self._node_bits)
+        return len(self.nodes)
 
     @property
     def dimension(self) -> int:
@@ -162,11 +158,11 @@ class Rule(nn.Module):
     @property
     def is_randomised(self) -> bool:
         """Whether `redraw` gives fresh nodes."""
-        return self.randomisation is not None
+        return self._family != "points"
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
         """Replace the nodes by fresh ones of the same kind."""
-        device = self._node_bits.device
+        device = self.nodes.device
         source = device if generator is None else generator.device
 
         def uniform(*shape: int) -> Tensor:
@@ -175,31 +171,27 @@ class Rule(nn.Module):
             )
             return out.to(device)
 
-        if self.randomisation == "independent":
+        if self._family == "independent":
             unit = uniform(self.size, self.dimension)
-        elif self.randomisation == "shift":
-            unit = (self._unit_bits.view(torch.float64) + uniform(self.dimension)) % 1.0
-        elif self.randomisation == "digital":
+        elif self._family in ("shifted", "lattice"):
+            unit = (self._unit + uniform(self.dimension)) % 1.0
+        elif self._family == "sobol":
             # Each node is the middle of a cell of width 2^-32.
             digits, shift = (
-                (u * 2.0**32).long()
-                for u in (
-                    self._unit_bits.view(torch.float64),
-                    uniform(self.dimension),
-                )
+                (u * 2.0**32).long() for u in (self._unit, uniform(self.dimension))
             )
             unit = ((digits ^ shift).double() + 0.5) * 2.0**-32
         else:
             raise ValueError(
-                f"the rule {self.name} is not randomised, so it cannot be redrawn; "
-                f"sobol, lattice, halton, monte_carlo and a trapezoid rule on a fully "
-                f"periodic box can"
+                f"the rule {self.name} is not randomised here, so it cannot be "
+                f"redrawn; sobol, lattice, halton, monte_carlo and a trapezoid rule on "
+                f"a fully periodic box can"
             )
         if self._folded.any():
             folded = torch.as_tensor(self._folded, device=device)
             unit = torch.where(folded, 1.0 - (2.0 * unit - 1.0).abs(), unit)
         low, high = (self._like(b, unit) for b in (self.lower, self.upper))
-        self._node_bits = _to_bits(torch.minimum(low + (high - low) * unit, high))
+        self.nodes = torch.minimum(low + (high - low) * unit, high)
 
     def sample(
         self,
@@ -218,16 +210,20 @@ class Rule(nn.Module):
             lattices a smaller rule of their kind if `k` is a power of two, else one
             node from each of `k` runs of neighbours.
         """
-        device = self._node_bits.device
+        device = self.nodes.device
         source = device if generator is None else generator.device
+        if not 1 <= k <= self.size:
+            raise ValueError(
+                f"k must be between 1 and the {self.size} nodes of the rule, got {k}"
+            )
         equal = torch.full((k,), self.size / k, dtype=torch.float64, device=device)
         if not stratified:
             index = torch.randperm(self.size, generator=generator, device=source)[:k]
             return index.to(device), equal
-        if self.name in ("sobol", "lattice"):
+        if self._family in ("sobol", "lattice"):
             start = torch.randint(self.size, (), generator=generator, device=source)
             run = torch.arange(k, device=device) ^ start.to(device)
-            if self.name == "sobol":
+            if self._family == "sobol":
                 # A run of 2^i nodes that begins at a multiple of 2^i is a net itself.
                 return run, equal
             # With their binary digits reversed, runs of indices become every so many
@@ -249,11 +245,6 @@ class Rule(nn.Module):
         nodes = "node" if self.size == 1 else "nodes"
         axes = "dimension" if self.dimension == 1 else "dimensions"
         return f"{self.name}({self.size} {nodes}, {self.dimension} {axes})"
-
-
-def _to_bits(numbers: Tensor) -> Tensor:
-    # As integers, so that `module.float()` or `.half()` leaves every digit.
-    return numbers.contiguous().view(torch.int64)
 
 
 def _weights(given: Any, points: Tensor) -> Tensor:

@@ -91,7 +91,11 @@ class FieldAt:
             centred = (values - self._pivot * phi) - self._offset * phi
             out = self._level * phi + self._scale * centred
         out = out.to(raw.dtype)
-        return out[:, 0].reshape(shape) if field.is_flat else out.reshape(*shape, -1)
+        return (
+            out[:, 0].reshape(shape)
+            if field.is_flat
+            else out.reshape(*shape, out.shape[1])
+        )
 
     def gauge(self) -> Tensor:
         """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets,

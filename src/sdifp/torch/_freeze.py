@@ -127,7 +127,11 @@ class FrozenField(Float64Buffers):
         if self.profile is not None:
             shift = shift * self.profile(x).double().reshape(-1, 1)
         out = (scale * values.double() + shift).to(raw.dtype)
-        return out[:, 0].reshape(shape) if self.is_flat else out.reshape(*shape, -1)
+        return (
+            out[:, 0].reshape(shape)
+            if self.is_flat
+            else out.reshape(*shape, out.shape[1])
+        )
 
     def save(self, file: str | Path) -> None:
         """Write the `state_dict`: tables and parameters, no code."""

@@ -9,6 +9,7 @@ the series, made when it is asked for.
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -159,7 +160,7 @@ def _streamed(
 ) -> tuple[Tensor, list[Tensor]]:
     """The pivot and the sums about it with their derivatives by t, with at most about
     `chunk` rows of the network in memory; with a gradient by the parameters if live."""
-    pivots = [None] * len(times) if pivot is None else pivot.split(chunk)
+    pivots = itertools.repeat(None) if pivot is None else pivot.split(chunk)
     columns = [
         _in_blocks(part, net, rule, live, chunk, order, about)
         for part, about in zip(times.split(chunk), pivots, strict=False)
@@ -274,9 +275,7 @@ def _derivatives(
         rows = [net.evaluate(x, t, parameters)]
         for k in range(order):
             rows.append(_by_time(rows[-1], t, create=live or k + 1 < order))
-    rows = [
-        r.reshape(*shape, -1) if live else r.detach().reshape(*shape, -1) for r in rows
-    ]
+    rows = [(r if live else r.detach()).reshape(*shape, r.shape[1]) for r in rows]
     return _sums(rows, part, pivot)
 
 
@@ -305,7 +304,8 @@ def _direct(
         shape, dimension = (len(times), len(part[0])), part[0].shape[1]
         x = part[0].expand(*shape, dimension).reshape(-1, dimension)
         t = times[:, None].expand(shape).reshape(-1)
-        return [net.evaluate(x, t, parameters).reshape(*shape, -1)]
+        values = net.evaluate(x, t, parameters)
+        return [values.reshape(*shape, values.shape[1])]
 
     parameters = net.constants if frozen else net.parameters
     pivot, (rows,) = _sums(values(rule, parameters), rule, None)

@@ -98,7 +98,7 @@ class Rule(Float64Buffers):
         """A copy of a rule, or a rule of `sdifp` as tensors in float64."""
         if isinstance(rule, Rule):
             return copy.deepcopy(rule)
-        if not all(hasattr(rule, a) for a in ("domain", "nodes", "weights", "redraw")):
+        if not all(hasattr(type(rule), a) for a in ("at", "block", "redraw")):
             raise TypeError(
                 f"rule must be a rule of sdifp, such as sdifp.rule_for(box, 128), or a "
                 f"sdifp.torch.Rule, got {type(rule).__name__}"

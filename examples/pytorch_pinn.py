@@ -33,7 +33,8 @@ def exact(x, t):
 
 def train(u, steps):
     """Adam on the residual and on the initial data; points share eight times."""
-    optimiser = torch.optim.Adam(u.parameters(), 2e-3)
+    optimiser = torch.optim.Adam(u.parameters(), 1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     for _ in range(steps):
         x = (2 * torch.rand(256, 1)).requires_grad_()
         t = torch.rand(8).repeat_interleave(32)[:, None].requires_grad_()
@@ -43,6 +44,7 @@ def train(u, steps):
         optimiser.zero_grad()
         loss.backward(inputs=list(u.parameters()))
         optimiser.step()
+        schedule.step()
 
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -55,8 +55,9 @@ def _draw(rows: Rows) -> Figure:
                 color=CYCLE[k],
                 label=f"N = {n}",
             )
-        axes.set_ylim(bottom=ZERO)
         plain(axes, equation, "time", "largest difference, relative")
+    # When all are drawn: they share the axis.
+    grid.flat[0].set_ylim(bottom=ZERO)
     grid.flat[0].legend(fontsize=8, frameon=False)
     return figure
 

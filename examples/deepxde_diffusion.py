@@ -59,7 +59,7 @@ def run(conserved, iterations, seed):
     data = dde.data.TimePDE(time, pde, [walls, start], **counts, num_test=100)
     net = dde.nn.FNN([2] + [32] * 3 + [1], "tanh", "Glorot uniform")
     if conserved:
-        rule = sdifp.gauss_legendre(sdifp.Box([-1.0], [1.0]), 32)
+        rule = sdifp.gauss_legendre(sdifp.Box([-1.0], [1.0]), 16)
         energy = lambda t: torch.exp(-2 * t)
         net = Conserved(sdifp.torch.conserve(net, rule, mass=0.0, energy=energy))
     model = dde.Model(data, net)

@@ -293,12 +293,29 @@ def test_only_what_is_asked_for_is_computed():
     def second(u):
         by_torch(u(x, t), t, 2).pow(2).mean().backward(inputs=list(u.parameters()))
 
+    def joined(u):
+        z = torch.cat([x, t.detach()[:, None]], 1).requires_grad_()
+        first = by_torch(u(z), z)
+        curved = by_torch(first[:, :1], z)[:, 0]
+        (first[:, 1] - curved).pow(2).mean().backward(inputs=list(u.parameters()))
+
     for gradient in (sdt.Exact(), sdt.Subsampled(4)):
         counts = [
             quadratures(run, gradient=gradient)
-            for run in (values, first, with_times, second)
+            for run in (values, first, with_times, second, joined)
         ]
-        assert counts == [1, 1, 1, 2]
+        assert counts == [1, 1, 1, 2, 1]
+
+
+def test_a_factor_of_zero_has_a_gradient():
+    net = torch_net()
+    u = sdt.conserve(net, RULE, lambda t: 1 + t, 3.0)
+    x = torch.rand(4, 1, dtype=torch.float64)
+    t = torch.full((4,), 0.3, dtype=torch.float64, requires_grad=True)
+    factor = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    by_torch(factor * u(x, t), t, 2).sum().backward()
+    wanted = by_torch(u(x, t), t, 2).sum()
+    assert torch.allclose(factor.grad, wanted.detach(), rtol=1e-12)
 
 
 def gradients(u, x, t):

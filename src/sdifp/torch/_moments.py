@@ -137,16 +137,35 @@ class _Link(torch.autograd.Function):
     def forward(ctx: Any, t: Tensor, series: _Series, order: int, shape: Any) -> Tensor:
         ctx.save_for_backward(t)
         ctx.series, ctx.order = series, order
+        ctx.set_materialize_grads(False)
         return t.new_zeros(shape)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None, None]:
-        (t,) = ctx.saved_tensors
-        if not torch.is_grad_enabled() and not bool(grads[0].any()):
-            # Where points and times are columns of one tensor, derivatives by x come
-            # past here with zeros.
-            return torch.zeros_like(t), None, None, None
-        return (grads[0] * ctx.series.at(t, ctx.order)).sum((0, 2)), None, None, None
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, None, None, None]:
+        if grads[0] is None:
+            return None, None, None, None
+        rows = ctx.series.at(*ctx.saved_tensors, ctx.order)
+        return _Product.apply(grads[0], rows), None, None, None
+
+
+class _Product(torch.autograd.Function):
+    """The sum over rows and components of a product, that does not pass on zeros: where
+    x and t are columns of one tensor, every derivative by x comes with zeros for t, and
+    the next row of the series would be computed for them."""
+
+    @staticmethod
+    def forward(ctx: Any, factor: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(factor, rows)
+        ctx.set_materialize_grads(False)
+        return (factor * rows).sum((0, 2))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, Tensor | None]:
+        grad = grads[0]
+        if grad is None or not (grad.requires_grad or bool(grad.any())):
+            return None, None
+        factor, rows = ctx.saved_tensors
+        return grad[None, :, None] * rows, grad[None, :, None] * factor
 
 
 def _streamed(

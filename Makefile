@@ -15,7 +15,7 @@ help:
 	@echo "make format  rewrite the sources in ruff's format"
 	@echo "make docs    build the documentation into site/"
 	@echo "make bench   run all benchmarks"
-	@echo "make reproduce  measure every table and figure of the paper, in minutes"
+	@echo "make reproduce  measure every table and figure of the paper, in half an hour"
 	@echo "make lock    choose the newest versions and write requirements.lock"
 	@echo "make clean   remove .venv and everything that was built"
 

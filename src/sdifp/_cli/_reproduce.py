@@ -17,7 +17,7 @@ _TELL_EVERY = 15.0
 
 @click.command("reproduce")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--quick", is_flag=True, help="Everything in minutes, smaller budgets.")
+@click.option("--quick", is_flag=True, help="Smaller budgets: all in half an hour.")
 @click.option("--tiny", is_flag=True, hidden=True, help="Does it run?")
 @click.option(
     "--jobs",

@@ -53,6 +53,37 @@ class Moments(MomentAlgebra):
     cross: Tensor
     square: Tensor
 
+    # Each is used several times, and every operation costs its call; without a profile
+    # most of them are not needed.
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.profile is self.weight
+
+    @functools.cached_property
+    def offset(self) -> Tensor:
+        return self.residual / self.profile
+
+    @functools.cached_property
+    def level(self) -> Tensor:
+        return self.pivot + self.offset
+
+    @functools.cached_property
+    def spread(self) -> Tensor:
+        if not self._is_plain:
+            return super().spread
+        return ((self.square - self.offset * self.residual) / self.weight).clip(min=0.0)
+
+    @functools.cached_property
+    def overlap(self) -> Tensor:
+        return torch.zeros_like(self.pivot) if self._is_plain else super().overlap
+
+    @functools.cached_property
+    def second_moment(self) -> Tensor:
+        if not self._is_plain:
+            return super().second_moment
+        return self.spread + self.level * self.level
+
     def component(self, k: int) -> "Moments":
         """The moments of one component."""
         own = (r[..., k] for r in (self.residual, self.cross, self.square))

@@ -6,8 +6,10 @@ import numpy as np
 import torch
 
 from .._core import Certificate, assemble, time_list
-from ._field import ConservedField, FieldAt, check_same_box, dtype_of, target_at
+from ._field import ConservedField, FieldAt, check_same_box
+from ._module import dtype_of
 from ._rule import Rule
+from ._targets import target_at
 
 # Points that are evaluated at a time.
 _CHUNK = 2**16

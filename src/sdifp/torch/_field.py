@@ -1,15 +1,11 @@
 """conserve: a module whose integrals hold at every time."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from .._core import (
     AbsoluteFloor,
@@ -18,13 +14,22 @@ from .._core import (
     Target,
     explain,
     solve,
-    targets_for,
     time_list,
 )
 from ._buffers import Float64Buffers
-from ._gradient import Detached, Exact, GradientMode, Subsampled
-from ._moments import Moments, Network, Parameters, Part, moments_at
+from ._gradient import Exact, GradientMode, Subsampled
+from ._module import (
+    Parameters,
+    call_module,
+    check_module,
+    check_rows,
+    device_of,
+    dtype_of,
+    find_call,
+)
+from ._moments import Moments, Network, Part, moments_at
 from ._rule import Rule
+from ._targets import as_targets, target_at
 
 if TYPE_CHECKING:
     from .._core import Certificate
@@ -253,15 +258,7 @@ class ConservedField(Float64Buffers):
     ) -> Tensor:
         """The network at points (N, d) and times (N,), one column a component; with
         parameters other than its own if given."""
-        arguments: tuple[Tensor, ...] = (x,)
-        if t is not None and self.takes != "x":
-            column = t.to(x.dtype)[:, None]
-            joined = self.takes == "xt"
-            arguments = (torch.cat([x, column], -1),) if joined else (x, column)
-        if parameters is None:
-            out = self.net(*arguments)
-        else:
-            out = functional_call(self.net, dict(parameters), arguments)
+        out = call_module(self.net, self.takes, x, t, parameters)
         return out[:, None] if self.is_flat else out
 
     def profile_at(self, x: Tensor) -> Tensor | None:
@@ -485,14 +482,14 @@ def conserve(
         )
     rule = Rule.of(rule)
     check_rows(module)
-    device = _check_module(module, gradient)
+    device = check_module(module, gradient)
     if device is not None:
         rule = rule.to(device)
     check_subset(gradient, rule)
-    takes, shape = _call(module, rule, has_time)
+    takes, shape = find_call(module, rule, has_time)
     components = shape[1] if len(shape) == 2 and shape[1] > 1 else None
-    masses = _targets("mass", mass, components)
-    energies = _targets("energy", energy, components)
+    masses = as_targets("mass", mass, components)
+    energies = as_targets("energy", energy, components)
     for name, targets in (("mass", masses), ("energy", energies)):
         if takes == "x" and any(t is not None and t.is_function for t in targets):
             raise ValueError(f"{name} must be a number for a network without time")
@@ -523,56 +520,6 @@ def conserve(
     return field
 
 
-def target_at(target: Target, times: Tensor) -> Tensor:
-    """A target at times of shape (N,), in the dtype that it comes in."""
-    try:
-        value = target.value(times)
-    except torch.OutOfMemoryError:
-        raise
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{target.name} must be a function of a tensor of times, made of torch's "
-            f"operations; for times of shape {tuple(times.shape)} it failed with: "
-            f"{error}"
-        ) from error
-    out = value if isinstance(value, Tensor) else times.new_tensor(value)
-    out = out.to(times.device)
-    if out.shape not in ((), times.shape) or not out.is_floating_point():
-        raise ValueError(
-            f"{target.name} must return one floating-point number for each time, got "
-            f"{out.dtype} of shape {tuple(out.shape)} for times of shape "
-            f"{tuple(times.shape)}"
-        )
-    return out.expand(times.shape)
-
-
-def check_rows(module: nn.Module) -> None:
-    """Raise if a part of a module mixes the rows of a batch, or draws at random."""
-    for name, part in module.named_modules():
-        mixes = isinstance(part, _BatchNorm) or (
-            isinstance(part, _DropoutNd) and part.p > 0.0
-        )
-        if mixes and part.training:
-            raise ValueError(
-                f"module must treat every row by itself and give the same values "
-                f"twice, and {name or 'it'} is {type(part).__name__} in training mode; "
-                f"call eval() on it"
-            )
-
-
-def dtype_of(module: nn.Module) -> torch.dtype:
-    """The dtype of the floating-point parameters; float64 without any."""
-    for tensor in (*module.parameters(), *module.buffers()):
-        if tensor.is_floating_point():
-            return tensor.dtype
-    return torch.float64
-
-
-def device_of(module: nn.Module) -> torch.device | None:
-    """The device of the first parameter or buffer, if there is one."""
-    return next((a.device for a in (*module.parameters(), *module.buffers())), None)
-
-
 def check_same_box(name: str, rule: Rule, other: Rule) -> None:
     """Raise unless both rules have the same bounds."""
     if not all(
@@ -592,121 +539,6 @@ def check_subset(gradient: GradientMode, rule: Rule) -> None:
         raise ValueError(
             f"k must be at most the {rule.size} nodes of the rule, got {gradient.k}"
         )
-
-
-def _targets(
-    name: str, given: Any, components: int | None
-) -> tuple[Target | None, ...]:
-    """One target or None for each component; a list of one for one component."""
-    entries = list(given) if isinstance(given, list | tuple) else [given]
-    for k, entry in enumerate(entries):
-        if isinstance(entry, Tensor):
-            if entry.requires_grad:
-                raise ValueError(
-                    f"{name} must not be a tensor that requires grad; give a function "
-                    f"of t that returns it"
-                )
-            entries[k] = entry.cpu().numpy()
-    whole = isinstance(given, list | tuple) and (components, len(entries)) != (None, 1)
-    return targets_for(name, entries if whole else entries[0], components)
-
-
-def _check_module(module: nn.Module, gradient: GradientMode) -> torch.device | None:
-    """The device of a module, all of it on one."""
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    first = next(iter(tensors), None)
-    if first is None:
-        return None
-    device = tensors[first].device
-    for name, tensor in tensors.items():
-        if tensor.device != device:
-            raise ValueError(
-                f"module must be on one device, got {first} on {device} and {name} on "
-                f"{tensor.device}"
-            )
-    if device.type in ("meta", "mps"):
-        why = "holds no numbers" if device.type == "meta" else "has no float64"
-        raise ValueError(
-            f"module must be on a device such as cpu or cuda, got {device}, which {why}"
-        )
-    trainable = [p.requires_grad for p in module.parameters()]
-    if trainable and not any(trainable) and not isinstance(gradient, Detached):
-        raise ValueError(
-            f"module has {len(trainable)} parameters and none requires grad, so "
-            f"nothing could be trained; call module.requires_grad_(), or say "
-            f"gradient=Detached() to evaluate only"
-        )
-    return device
-
-
-def _call(
-    module: nn.Module, rule: Rule, has_time: bool | None
-) -> tuple[str, tuple[int, ...]]:
-    """How a module is called, and the shape of its output for three points."""
-    d = rule.dimension
-    unit = torch.tensor([[0.25], [0.5], [0.8125]], dtype=torch.float64)
-    bounds = torch.as_tensor(np.stack([rule.lower, rule.upper]))
-    x = bounds[0] + (bounds[1] - bounds[0]) * unit
-    x = x.to(rule.nodes.device, dtype_of(module))
-    t = x.new_tensor([[0.25], [0.5], [0.75]])
-    ways = {
-        "x, t": lambda n: module(x[:n], t[:n]),
-        "xt": lambda n: module(torch.cat([x, t], -1)[:n]),
-        "x": lambda n: module(x[:n]),
-    }
-    found: dict[str, Any] = {}
-    errors = []
-    for takes, call in ways.items():
-        if has_time is not None and (takes != "x") != has_time:
-            continue
-        try:
-            with torch.no_grad():
-                found[takes] = call(3)
-        except Exception as error:
-            first = next(iter(str(error).splitlines()), "")
-            errors.append(f"{takes}: {type(error).__name__}: {first}")
-    if not found:
-        raise ValueError(
-            f"module cannot be called in the dimension of the rule, {d}: with points "
-            f"x (3, {d}) and times t (3, 1), with both side by side as xt (3, "
-            f"{d + 1}), or with x alone ({'; '.join(errors)})"
-        )
-    if {"xt", "x"} <= set(found):
-        raise ValueError(
-            f"module takes both {d} and {d + 1} columns: say has_time=True if the last "
-            f"one is the time, else has_time=False"
-        )
-    takes, out = next(iter(found.items()))
-    if not isinstance(out, Tensor) or out.ndim not in (1, 2) or len(out) != 3:
-        got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise ValueError(
-            f"module must return (N,), (N, 1) or (N, components) for N points, got "
-            f"{got} for 3"
-        )
-    if out.numel() == 0 or not out.is_floating_point():
-        raise TypeError(
-            f"module must return floating-point numbers, got {out.dtype} of shape "
-            f"{tuple(out.shape)}"
-        )
-    with torch.no_grad():
-        again = ways[takes](2)
-    size = float(out.abs().max())
-    if math.isfinite(size) and not torch.allclose(
-        again, out[:2], rtol=1e-2, atol=1e-2 * size
-    ):
-        raise ValueError(
-            "module must treat every row by itself and give the same values twice, "
-            "and three points together were unlike two of them"
-        )
-    constant = {k: p.detach() for k, p in module.named_parameters()}
-    arguments = {"x, t": (x, t), "xt": (torch.cat([x, t], -1),), "x": (x,)}[takes]
-    if functional_call(module, constant, arguments).requires_grad:
-        raise ValueError(
-            "module must not use tensors that require grad beside its own parameters, "
-            "for their gradient through the moments would be lost; make them "
-            "parameters of the module"
-        )
-    return takes, tuple(out.shape)
 
 
 def _check_profile(profile: Callable[[Tensor], Tensor], rule: Rule) -> None:

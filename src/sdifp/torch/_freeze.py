@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from .._core import Status, tabulate
 from ._buffers import Float64Buffers
-from ._field import ConservedField, device_of, dtype_of
+from ._field import ConservedField
+from ._module import call_module, device_of, dtype_of
 
 _TABLES = ("times", "weights", "scales", "shifts", "accuracy", "form")
 _CALLS = ("x", "xt", "x, t")
@@ -109,20 +110,13 @@ class FrozenField(Float64Buffers):
             raise ValueError(f"t must {need}, got {t!r}")
         shape = x.shape[:-1]
         x = x.reshape(-1, d)
-        if times is None:
-            scale, shift = self.coefficients()
-            raw = self.net(x)
-        else:
+        if times is not None:
             if not isinstance(times, Tensor):
                 times = x.new_tensor(times, dtype=torch.float64)
             times = times[..., 0] if times.shape == (*shape, 1) else times
             times = times.expand(shape).reshape(-1)
-            scale, shift = self.coefficients(times)
-            column = times.to(x.dtype)[:, None]
-            if self.takes == "xt":
-                raw = self.net(torch.cat([x, column], -1))
-            else:
-                raw = self.net(x, column)
+        scale, shift = self.coefficients(times)
+        raw = call_module(self.net, self.takes, x, times)
         values = raw[:, None] if self.is_flat else raw
         if self.profile is not None:
             shift = shift * self.profile(x).double().reshape(-1, 1)

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +20,7 @@ from torch.autograd import forward_ad
 
 from .._core import MomentAlgebra
 from ._gradient import Detached, GradientMode
-
-Parameters = Mapping[str, Tensor]
+from ._module import Parameters
 
 
 class Network(NamedTuple):

@@ -17,8 +17,8 @@ from .._core import CertificateRow as CertificateRow
 from .._core import RelativeFloor as RelativeFloor
 from .._core import Status as Status
 from ._field import ConservedField as ConservedField
-from ._field import FieldAt as FieldAt
 from ._field import conserve as conserve
+from ._field_at import FieldAt as FieldAt
 from ._freeze import FrozenField as FrozenField
 from ._gradient import Detached as Detached
 from ._gradient import Exact as Exact

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from .._core import Certificate, assemble, time_list
-from ._field import ConservedField, FieldAt, check_same_box
+from ._field import ConservedField, check_same_box
+from ._field_at import FieldAt
 from ._module import dtype_of
 from ._rule import Rule
 from ._targets import target_at

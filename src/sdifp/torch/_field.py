@@ -17,6 +17,7 @@ from .._core import (
     time_list,
 )
 from ._buffers import Float64Buffers
+from ._field_at import FieldAt
 from ._gradient import Exact, GradientMode, Subsampled
 from ._module import (
     Parameters,
@@ -27,102 +28,13 @@ from ._module import (
     dtype_of,
     find_call,
 )
-from ._moments import Moments, Network, Part, moments_at
+from ._moments import Network, Part, moments_at
 from ._rule import Rule
 from ._targets import as_targets, target_at
 
 if TYPE_CHECKING:
     from .._core import Certificate
     from ._freeze import FrozenField
-
-
-class FieldAt:
-    """A conserved field at given times: the quadrature is done, points cost one
-    evaluation of the network and one multiplication and addition."""
-
-    def __init__(
-        self,
-        field: "ConservedField",
-        times: Tensor | None,
-        moments: Moments,
-        coefficients: tuple[Tensor, ...],
-        means: list[Tensor | None],
-    ) -> None:
-        self._field, self._times, self.moments = field, times, moments
-        self._scale, self._level, self._pivot, self._offset, self._status = coefficients
-        self._means = means
-
-    @property
-    def scale(self) -> Tensor:
-        """alpha, for each time and component."""
-        return self._outside(self._scale)
-
-    @property
-    def shift(self) -> Tensor:
-        """beta, for each time and component; it multiplies the profile."""
-        return self._outside(self._level - self._scale * (self._pivot + self._offset))
-
-    @property
-    def status(self) -> Tensor:
-        """A `Status` for each time and component."""
-        return self._outside(self._status)
-
-    def _outside(self, rows: Tensor) -> Tensor:
-        """Of the shape of the times, and of the components where there are several."""
-        shape = () if self._times is None else self._times.shape
-        rows = rows.reshape(*shape, rows.shape[-1])
-        return rows if self._field.components is not None else rows[..., 0]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The field at points of shape (..., d): all of one time, or one for each."""
-        field, shape = self._field, x.shape[:-1]
-        times = self._times
-        if times is not None:
-            if times.numel() != 1 and times.shape != shape:
-                raise ValueError(
-                    f"x must have one point for each time, times of shape "
-                    f"{tuple(times.shape)}, got points of shape {tuple(shape)}"
-                )
-            times = times.reshape(-1).expand(shape.numel())
-        x = x.reshape(-1, x.shape[-1])
-        raw = field.raw(x, times)
-        phi = field.profile_at(x)
-        values = raw.double()
-        if phi is None:
-            centred = (values - self._pivot) - self._offset
-            out = self._level + self._scale * centred
-        else:
-            phi = phi[:, None]
-            centred = (values - self._pivot * phi) - self._offset * phi
-            out = self._level * phi + self._scale * centred
-        out = out.to(raw.dtype)
-        return (
-            out[:, 0].reshape(shape)
-            if field.is_flat
-            else out.reshape(*shape, out.shape[1])
-        )
-
-    def gauge(self) -> Tensor:
-        """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets,
-        the mean over the times.
-
-        Scale and offset of the raw network do not matter to the field, so they drift
-        in training. A small multiple of this (0.01) in the loss pins them softly; V is
-        the variance of the corrected field on the rule.
-        """
-        raw, spread = self.moments.mean, self.moments.spread
-        total = torch.zeros_like(raw[..., 0])
-        for k, mean in enumerate(self._means):
-            # A component without targets has scale 1 and adds nothing.
-            factor = self._scale[..., k].abs()
-            live = factor > 0.0
-            total = total + torch.log(torch.where(live, factor, 1.0)) ** 2
-            if mean is not None:
-                variance = (factor**2 * spread[..., k]).detach()
-                safe = torch.where(variance > 0.0, variance, 1.0)
-                missed = (raw[..., k] - mean) ** 2 / safe
-                total = total + torch.where(variance > 0.0, missed, 0.0)
-        return total.mean()
 
 
 class ConservedField(Float64Buffers):

@@ -14,6 +14,12 @@ from jaxtyping import install_import_hook
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
+# Eight devices of one CPU, for tests of several; programs that tests start have one.
+with pytest.MonkeyPatch.context() as patch:
+    flags = os.environ.get("XLA_FLAGS", "")
+    patch.setenv("XLA_FLAGS", f"{flags} --xla_force_host_platform_device_count=8")
+    assert jax.device_count() == 8
+
 sys.path.insert(0, str(Path(__file__).parent))
 install_import_hook("sdifp", "typechecker.check")
 

@@ -16,14 +16,15 @@ MAY_IMPORT = {
     "_checks": set(),
     "_core": set(),
     "_domain": set(),
+    "_mesh": set(),
     "_timing": set(),
-    "_quadrature": {"_checks", "_domain"},
+    "_quadrature": {"_checks", "_domain", "_mesh"},
     "_projection": {"_checks", "_core"},
-    "_field": {"_checks", "_core", "_domain", "_quadrature", "_projection"},
+    "_field": {"_checks", "_core", "_domain", "_mesh", "_quadrature", "_projection"},
     "torch": {"_core", "_domain", "_field"},
     "_operators": {"_checks", "_projection", "_field", "_timing"},
     "_networks": {"_checks", "_domain"},
-    "_optimisers": {"_checks"},
+    "_optimisers": {"_checks", "_mesh"},
     "problems": {
         *("_checks", "_domain", "_quadrature", "_field", "_operators"),
         *("_networks", "_optimisers"),
@@ -32,11 +33,12 @@ MAY_IMPORT = {
     "_config": set(),
     "_folder": {"_config"},
     "_training": {
-        *("_checks", "_quadrature", "_field", "_operators"),
+        *("_checks", "_mesh", "_quadrature", "_field", "_operators"),
         *("_networks", "problems", "_methods"),
     },
     "_run": {
-        *("_config", "_folder", "_field", "_methods", "_networks", "_operators"),
+        *("_config", "_folder", "_field", "_mesh", "_methods", "_networks"),
+        *("_operators",),
         *("_optimisers", "_quadrature", "_training", "problems", "__version__"),
     },
     "_report": {"_config", "_folder"},
@@ -46,7 +48,7 @@ MAY_IMPORT = {
         *("_training", "_report", "_timing"),
     },
     "_cli": {
-        *("_config", "_folder", "_report", "_run", "_training", "_public"),
+        *("_config", "_folder", "_mesh", "_report", "_run", "_training", "_public"),
         *("_reproduce", "__version__"),
     },
     "__main__": {"_cli"},
@@ -54,7 +56,7 @@ MAY_IMPORT = {
     "_public": {
         *("_domain", "_quadrature", "_projection", "_field", "_operators"),
         *("_networks", "_optimisers", "problems", "_methods", "_training"),
-        *("_config", "_run"),
+        *("_config", "_run", "_mesh"),
     },
 }
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,10 @@ from ._config import Config, load_config
 PROBLEM_COPY = "problem.copy.py"
 # What a run that died before it began may have left.
 _LEFT = {".lock", PROBLEM_COPY, f".{PROBLEM_COPY}.partial", ".config.toml.partial"}
+
+
+# Step and digest of a checkpoint, in its name.
+CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.npz")
 
 
 class Saved(NamedTuple):
@@ -91,6 +96,17 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         if isinstance(found, dict) and isinstance(found.get("step"), int):
             out.append(found)
     return out
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, oldest first."""
+    found = [f for f in folder.glob("step-*.npz") if CHECKPOINT.fullmatch(f.name)]
+    return sorted(found, key=step_of)
+
+
+def step_of(file: Path) -> int:
+    """The step of a checkpoint."""
+    return int(file.name.split("-")[1])
 
 
 def finite(value: Any) -> Any:

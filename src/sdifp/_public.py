@@ -16,6 +16,7 @@ from ._field import GradientMode as GradientMode
 from ._field import MiniBatch as MiniBatch
 from ._field import Subsampled as Subsampled
 from ._field import conserve as conserve
+from ._mesh import mesh as mesh
 from ._methods import SDIFP as SDIFP
 from ._methods import AugmentedLagrangian as AugmentedLagrangian
 from ._methods import GridProjection as GridProjection

@@ -13,9 +13,9 @@ import pytest
 from quick_run import finished, quick_programs, small
 
 import sdifp
-from sdifp._folder import PROBLEM_COPY, Saved
+from sdifp._folder import PROBLEM_COPY, Saved, checkpoint_files, step_of
 from sdifp._run import _run, build, describe, load_problem, predict
-from sdifp._run._checkpoint import checkpoint_files, read_checkpoint, step_of
+from sdifp._run._checkpoint import read_checkpoint
 
 __all__ = ["finished", "quick_programs"]
 pytestmark = pytest.mark.usefixtures("quick_programs")

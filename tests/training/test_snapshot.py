@@ -55,14 +55,14 @@ def test_restored_training_ends_bit_identical(case):
     interrupted, found = begin(case), []
     while not interrupted.finished:
         # No time at all: one step, and a report where one is due.
-        metrics = interrupted.go_on(0.0)
+        metrics = interrupted.go_on(1)
         if metrics is not None:
             found.append(metrics)
         saved = interrupted.snapshot()
         assert all(isinstance(array, np.ndarray) for array in saved.values())
         # Through another one that was itself somewhere else.
         fresh = begin(case)
-        fresh.go_on(0.0)
+        fresh.go_on(1)
         fresh.restore(saved)
         assert fresh.step == interrupted.step
         assert fresh.seconds == interrupted.seconds

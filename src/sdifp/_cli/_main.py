@@ -1,14 +1,12 @@
-"""The program: its commands, and one sentence where something is wrong."""
+"""The program and its commands."""
 
-import errno
-import os
 import sys
-from typing import Any
 
 import click
 
 from .. import __version__
 from .._config import nearest
+from ._answer import answered
 
 # The file of each command, which is loaded when it is called, and its line in --help.
 _COMMANDS = {
@@ -80,48 +78,5 @@ def program() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program; what is wrong is told in one sentence, with exit code 2."""
-    try:
-        code = program.main(arguments, prog_name="sdifp", standalone_mode=False)
-    except click.exceptions.Abort:
-        _leave("interrupted", 130)
-    except click.ClickException as error:
-        _leave(error.format_message(), 2)
-    except BrokenPipeError:
-        # Whoever read the output has had enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except Exception as error:
-        if "SDIFP_TRACEBACK" in os.environ:
-            raise
-        _leave(*_sentence(error))
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-# Errors of the disk, not of what was asked for.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def _sentence(error: Exception) -> tuple[str, int]:
-    """What to say, and the exit code: 2 where it is the user's input, 1 else."""
-    # Only where JAX is loaded can these have been raised.
-    runs: Any = sys.modules.get("sdifp._run")
-    text = str(error).strip() or type(error).__name__
-    code = 2
-    place = None if runs is None else runs.where(error)
-    if place is not None and place not in text:
-        text = f"{text} ({place})" if isinstance(error, ValueError) else place
-    elif isinstance(error, OSError):
-        name = "" if error.filename is None else f"{error.filename}: "
-        text, code = f"{name}{error.strerror}", 1 if error.errno in _FULL else 2
-    elif runs is not None and isinstance(error, runs.RunError):
-        code = 1
-    elif not isinstance(error, ValueError | TypeError | ImportError):
-        text = f"{type(error).__name__}: {text.splitlines()[0]}"
-        text += "; set SDIFP_TRACEBACK=1 to see where"
-        code = 1
-    return " ".join(line.strip() for line in text.splitlines()), code
-
-
-def _leave(text: str, code: int) -> None:
-    click.echo(f"sdifp: {text}", err=True)
-    sys.exit(code)
+    run = lambda: program.main(arguments, prog_name="sdifp", standalone_mode=False)
+    sys.exit(answered(run))

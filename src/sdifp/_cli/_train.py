@@ -1,17 +1,20 @@
 """train and resume."""
 
 import contextlib
+import dataclasses
+import hashlib
 import shlex
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from .._config import Config
-from .._folder import PROBLEM_COPY, check_free
+from .._folder import PROBLEM_COPY, check_free, checkpoint_files, read_config
 from ._options import (
     config_from,
     config_options,
@@ -22,6 +25,7 @@ from ._options import (
     run_argument,
     set_precision,
 )
+from ._processes import Processes, process_options, processes_from, watched
 
 
 def _train_options(command: Any) -> Any:
@@ -32,7 +36,7 @@ def _train_options(command: Any) -> Any:
         "--report/--no-report", default=True, help="Write report.html at the end."
     )
     quiet = click.option("--quiet", "-q", is_flag=True, help="No progress.")
-    return tensorboard(report(quiet(json_option(command))))
+    return process_options(tensorboard(report(quiet(json_option(command)))))
 
 
 @click.command("train")
@@ -51,6 +55,11 @@ def train_command(
     dimension: int | None,
     file: Path | None,
     out: Path | None,
+    devices: int | None,
+    coordinator: str | None,
+    process_id: int | None,
+    num_processes: int | None,
+    timeout: int,
     tensorboard: bool,
     report: bool,
     quiet: bool,
@@ -70,31 +79,58 @@ def train_command(
     """
     config = config_from(problem, dimension, file, fields)
     folder = out or _default_folder(config)
-    check_free(folder)
-    _check_tensorboard(tensorboard)
-    from .._run import Run
-
+    processes = processes_from(coordinator, process_id, num_processes, timeout)
+    if processes is None:
+        check_free(folder)
     # The configuration of a run stands for the problem as it was then.
     source = None if problem or file is None else file.parent / PROBLEM_COPY
     if source is not None and not source.is_file():
         source = None
-    config = set_precision(config, source)
-    make = lambda: Run.create(folder, config, source=source)
-    return _go(make, folder, tensorboard, report, quiet, as_json)
+
+    def make(config: Config) -> Any:
+        from .._run import Run
+
+        return Run.create(folder, config, source=source)
+
+    wanted = Wanted(folder, devices, tensorboard, report, quiet, as_json)
+    return _go(wanted, processes, lambda: config, source, make)
 
 
 @click.command("resume")
 @run_argument
 @_train_options
 def resume_command(
-    run: Path, tensorboard: bool, report: bool, quiet: bool, as_json: bool
+    run: Path,
+    devices: int | None,
+    coordinator: str | None,
+    process_id: int | None,
+    num_processes: int | None,
+    timeout: int,
+    tensorboard: bool,
+    report: bool,
+    quiet: bool,
+    as_json: bool,
 ) -> int:
     """Go on with a run that was stopped, from its last checkpoint.
 
-    It ends with the same numbers as if it had never been stopped.
+    It ends with the same numbers as if it had never been stopped, on another number of
+    devices to rounding.
     """
-    _check_tensorboard(tensorboard)
-    return _go(lambda: open_run(run), run, tensorboard, report, quiet, as_json)
+    processes = processes_from(coordinator, process_id, num_processes, timeout)
+    wanted = Wanted(run, devices, tensorboard, report, quiet, as_json)
+    make = lambda config: open_run(run)
+    return _go(wanted, processes, lambda: read_config(run), run / PROBLEM_COPY, make)
+
+
+class Wanted(NamedTuple):
+    """How to train a run, and what to make of it."""
+
+    folder: Path
+    devices: int | None
+    tensorboard: bool
+    report: bool
+    quiet: bool
+    as_json: bool
 
 
 def _default_folder(config: Config) -> Path:
@@ -112,26 +148,84 @@ def _default_folder(config: Config) -> Path:
 
 
 def _go(
-    make: Callable[[], Any],
-    folder: Path,
-    tensorboard: bool,
-    report: bool,
-    quiet: bool,
-    as_json: bool,
+    wanted: Wanted,
+    processes: Processes | None,
+    read: Callable[[], Config],
+    source: Path | None,
+    make: Callable[[Config], Any],
 ) -> int:
-    """Train a run to its end, measure it and write its report."""
+    """Train a run to its end, measure it and write its report; in a process of its own
+    where there are others."""
+    _check_tensorboard(wanted.tensorboard)
+
+    def work() -> int:
+        config = _same_everywhere(read, source, wanted.folder)
+        with _on_devices(wanted.devices, config, source):
+            return _train(wanted, lambda: make(config))
+
+    return work() if processes is None else watched(processes, work, wanted.folder)
+
+
+def _same_everywhere(
+    read: Callable[[], Config], source: Path | None, folder: Path
+) -> Config:
+    """The configuration with its precision, which must be that of all processes."""
+    from .._run import check_alike, versions
+
+    found: list[Config] = []
+
+    def settings() -> dict[str, Any]:
+        found.append(set_precision(read(), source))
+        fields = dataclasses.asdict(found[0])
+        file = found[0].problem_file
+        if file is not None:
+            copy = source if source is not None and source.is_file() else file
+            fields["problem"] = hashlib.sha256(copy.read_bytes()).hexdigest()[:16]
+        checkpoints = checkpoint_files(folder / "checkpoints")
+        newest = checkpoints[-1].name if checkpoints else None
+        return {**versions(), **fields, "out": folder.name, "checkpoint": newest}
+
+    check_alike(settings)
+    return found[0]
+
+
+@contextlib.contextmanager
+def _on_devices(
+    wanted: int | None, config: Config, source: Path | None
+) -> Iterator[None]:
+    """Where the work is shared among devices."""
+    import jax
+
+    from .._mesh import mesh
+    from .._run import devices_for, is_first
+
+    devices = devices_for(config, source) if wanted is None else wanted
+    if wanted is None and 1 < devices < jax.device_count() and is_first():
+        _say(f"note: {devices} of {jax.device_count()} devices divide the points")
+    if devices == 1 and jax.process_count() == 1:
+        yield
+        return
+    with jax.set_mesh(mesh(devices)):
+        yield
+
+
+def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
     from rich.console import Console
 
+    from .._run import is_first
     from .._training import TrainingDiverged
     from ._progress import Signals, shown
 
+    folder, first = wanted.folder, is_first()
+    quiet = wanted.quiet or not first
+    say = _say if first else lambda text: None
     console = Console(stderr=True, quiet=quiet)
     signals = Signals()
     with signals.taken():
         run = make()
         watches: list[Any] = []
         with ExitStack() as stack:
-            if tensorboard:
+            if wanted.tensorboard and first:
                 from .._run import TensorBoard
 
                 watches.append(stack.enter_context(TensorBoard(folder)))
@@ -150,26 +244,29 @@ def _go(
                 done = run.train(watch, signals)
             except TrainingDiverged as error:
                 stack.close()
-                _say(
+                say(
                     f"sdifp: {error}. The newest checkpoint is the last good state; "
                     f"`sdifp evaluate {shlex.quote(str(folder))}` measures it"
                 )
                 return 1
     if not done:
-        _say(
+        say(
             f"stopped at step {run.training.step} of {run.training.steps}; "
             f"go on with: sdifp resume {shlex.quote(str(folder))}"
         )
-        return 128 + signals.number
+        # Another process may have been the one that was told to stop.
+        return 128 + (signals.number or signal.SIGTERM)
     if not quiet:
         _say("measuring the field ...")
     result = run.evaluate()
+    if not first:
+        return 0
     page = None
-    if report:
+    if wanted.report:
         from .._report import write_report
 
         page = write_report(folder)
-    if as_json:
+    if wanted.as_json:
         print_json({"run": str(folder), **result})
         return 0
     from .._folder import Saved

@@ -10,6 +10,7 @@ from jaxtyping import Array
 from .._core import Certificate, assemble, time_list
 from .._domain import Box
 from .._quadrature import QuadratureRule, lattice, monte_carlo, sobol
+from .._quadrature._rule import two_means
 from ._field import ConservedField, FieldAt
 from ._targets import Times, target_at
 
@@ -72,11 +73,7 @@ def certify(
 
 @eqx.filter_jit
 def _two_integrals(now: FieldAt, rule: QuadratureRule) -> Array:
-    def powers(x: Array) -> Array:
-        value = now(x)
-        return jnp.stack([value, value**2])
-
-    return rule.mean(powers)
+    return two_means(rule, now)
 
 
 def independent_rule(box: Box, size: int, key: Array) -> QuadratureRule:

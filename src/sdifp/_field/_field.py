@@ -223,6 +223,24 @@ class ConservedField(eqx.Module):
             raise ValueError(f"the targets{which} cannot be met{when}: {reason}")
 
 
+class AtTime(eqx.Module):
+    """A function of x and t at one time."""
+
+    function: Any
+    time: Array
+
+    def __call__(self, x: Float[Array, " d"]) -> Array:
+        """The value at one point."""
+        return self.function(x, self.time)
+
+
+def at_time(function: Any, t: Array) -> FieldAt | AtTime:
+    """A function of x and t at one time, with its quadrature done."""
+    return (
+        function.at(t) if isinstance(function, ConservedField) else AtTime(function, t)
+    )
+
+
 def at_with_series(
     u: ConservedField, t: Float[Array, ""], order: int
 ) -> tuple[FieldAt, Float[Array, "terms 4"]]:
@@ -252,15 +270,8 @@ def _correction_at(
     # On the parameters, never on values: that would cut derivatives in x and t too.
     frozen = eqx.combine(jax.tree.map(jax.lax.stop_gradient, params), rest)
 
-    def evaluator(net: Callable[..., Array]) -> Any:
-        def evaluate(nodes: Array) -> tuple[Array, Array | None]:
-            values = jax.vmap(lambda x: _evaluate(net, x, time))(nodes)
-            phi = None if field.profile is None else jax.vmap(field.profile)(nodes)
-            return jnp.moveaxis(values, 0, -1), phi
-
-        return evaluate
-
-    raw = field.gradient.moments(evaluator(field.net), evaluator(frozen), field.rule)
+    live, dead = (_OnNodes(net, time, field.profile) for net in (field.net, frozen))
+    raw = field.gradient.moments(live, dead, field.rule)
     volume = 1.0 if field.normalised else field.rule.domain.volume
     parts, means = [], []
     for k, (mass, energy) in enumerate(zip(field.mass, field.energy, strict=True)):
@@ -279,6 +290,19 @@ def _correction_at(
     else:
         correction = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
     return raw, correction, tuple(means)
+
+
+class _OnNodes(eqx.Module):
+    """A network at one time as a function of nodes, with the profile there."""
+
+    net: Callable[..., Array]
+    time: Array | None
+    profile: Callable[[Array], Array] | None = eqx.field(static=True)
+
+    def __call__(self, nodes: Array) -> tuple[Array, Array | None]:
+        values = jax.vmap(lambda x: _evaluate(self.net, x, self.time))(nodes)
+        phi = None if self.profile is None else jax.vmap(self.profile)(nodes)
+        return jnp.moveaxis(values, 0, -1), phi
 
 
 def _component(raw: Moments, k: int) -> Moments:

@@ -7,6 +7,7 @@ parameters, and in its cost.
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,9 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._checks import check_count
+from .._mesh import on_each, share_of, summed
 from .._projection import Moments, merge_moments, moments_of_part
 from .._projection._moments import moments_about
 from .._quadrature import QuadratureRule
+from .._quadrature._stream import streamed
 
 # Rows of one evaluation of the network: enough to fill the matrix products, few
 # enough for the activations to stay in the cache.
@@ -97,22 +100,25 @@ class Subsampled(GradientMode):
             return streamed_moments(evaluate, rule, self.chunk)
         whole = streamed_moments(frozen, rule, self.chunk)
         index, factor = choose_nodes(self.key, rule, self.k, self.stratified)
-        nodes, weights = rule.at(index)
-        # The difference is zero in value and in every derivative by x and t; its
-        # gradient by the parameters is the estimate.
-        live, dead = (
-            moments_about(whole.pivot, values, factor * weights, profile)
-            for values, profile in (evaluate(nodes), frozen(nodes))
-        )
-        return eqx.tree_at(
-            lambda m: (m.residual, m.cross, m.square),
-            whole,
-            (
-                whole.residual + (live.residual - dead.residual),
-                whole.cross + (live.cross - dead.cross),
-                whole.square + (live.square - dead.square),
-            ),
-        )
+        sums = lambda m: (m.residual, m.cross, m.square)
+
+        def difference(
+            pivot: Array, rule: QuadratureRule, index: Array, factor: Array, *both: Any
+        ) -> tuple[Array, ...]:
+            own = share_of(self.k)
+            counted = jnp.where(own < self.k, factor[own], 0.0)
+            nodes, weights = rule.at(index[own])
+            live, dead = (
+                sums(moments_about(pivot, values, counted * weights, profile))
+                for values, profile in (evaluate(nodes) for evaluate in both)
+            )
+            return summed(jax.tree.map(jnp.subtract, live, dead))
+
+        # It is zero in value and in every derivative by x and t; its gradient by the
+        # parameters is the estimate.
+        given = (whole.pivot, rule, index, factor, evaluate, frozen)
+        change = on_each(difference, *given)
+        return eqx.tree_at(sums, whole, jax.tree.map(jnp.add, sums(whole), change))
 
 
 class Detached(GradientMode):
@@ -168,24 +174,15 @@ class MiniBatch(GradientMode):
 
 def streamed_moments(evaluate: Evaluate, rule: QuadratureRule, chunk: int) -> Moments:
     """The moments on all nodes, `chunk` of them at a time, merged in fixed order."""
-    chunk = min(chunk, rule.size)
+    return streamed(rule, _Block(evaluate), merge_moments, chunk)
 
-    def part(start: int | Array, length: int) -> Moments:
-        nodes, weights = rule.block(start, length)
-        values, profile = evaluate(nodes)
+
+class _Block(eqx.Module):
+    evaluate: Evaluate
+
+    def __call__(self, nodes: Array, weights: Array) -> Moments:
+        values, profile = self.evaluate(nodes)
         return moments_of_part(values, weights, profile)
-
-    full, rest = divmod(rule.size, chunk)
-    if full == 1 and not rest:
-        return part(0, chunk)
-    # Values are made again in the backward pass instead of being kept.
-    part = jax.checkpoint(part, static_argnums=1)
-    out, _ = jax.lax.scan(
-        lambda carry, start: (merge_moments(carry, part(start, chunk)), None),
-        part(0, chunk),
-        jnp.arange(1, full) * chunk,
-    )
-    return merge_moments(out, part(full * chunk, rest)) if rest else out
 
 
 def choose_nodes(

@@ -15,7 +15,9 @@ TargetLike = float | np.floating | np.ndarray | Array | Callable[[Array], ArrayL
 
 def target_at(target: Target, t: Array | float | None) -> Array:
     """The target at time t."""
-    out = jnp.asarray(target.value(t), jnp.result_type(float))
+    # A function of an array, as it is promised one.
+    time = None if t is None else jnp.asarray(t, jnp.result_type(float, t))
+    out = jnp.asarray(target.value(time), jnp.result_type(float))
     if out.shape != ():
         raise ValueError(
             f"{target.name} must return one number at each time, got shape {out.shape}"

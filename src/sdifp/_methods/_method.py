@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._field import ConservedField, GradientMode, conserve
 from .._operators import Estimator
 from .._quadrature import QuadratureRule
+from .._quadrature._rule import two_means
 from ..problems import Problem, Recipe
 
 
@@ -109,12 +110,7 @@ def integral_errors(
 ) -> Float[Array, " n"]:
     """The errors of the prescribed integrals of a function of x at one time, mass
     before energy, relative to the size of the field."""
-
-    def powers(x: Array) -> Array:
-        value = u(x)
-        return jnp.stack([value, value**2])
-
-    mean, square = rule.mean(powers)
+    mean, square = two_means(rule, u)
     wanted_mean, wanted_square = (problem.target(k, t) for k in ("mass", "energy"))
     errors = []
     if wanted_mean is not None:

@@ -10,6 +10,7 @@ import jax.scipy as jsp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from .._mesh import gathered, is_divided, share_of
 from ._optimiser import Objective, Optimiser
 
 # Parts of a step that are tried, all on the batch that the step was made from: a step
@@ -105,8 +106,12 @@ def _solve(a: Array, damping: Array, right: Array) -> Array:
 
 def lower_gram(a: Float[Array, "n p"]) -> Float[Array, "n n"]:
     """`A A^T` on and below the diagonal, which is all that a Cholesky factor is made
-    of: three quarters of the work, which is most of that of a step."""
+    of: three quarters of the work, which is most of that of a step. Where there are
+    several devices, each makes some of the rows, whole."""
     n = len(a)
+    if is_divided():
+        own = a[jnp.minimum(share_of(n), n - 1)]
+        return gathered(own @ a.T)[:n]
     edges = [n * k // _BLOCKS for k in range(_BLOCKS + 1)]
     strips = [
         jnp.pad(a[start:stop] @ a[:stop].T, ((0, 0), (0, n - stop)))

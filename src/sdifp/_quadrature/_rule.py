@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
 from .._domain import Box
+from ._stream import streamed
 
 # Numbers (nodes times dimension) that one block of nodes may hold unless the caller
 # says otherwise: 32 MiB in float64, large enough to keep the cores busy.
@@ -126,7 +128,9 @@ class QuadratureRule(eqx.Module):
 
         **Arguments:**
 
-        - `function`: maps one point, shape (d,), to an array of any fixed shape.
+        - `function`: maps one point, shape (d,), to an array of any fixed shape. Inside
+            `jit` on several devices it should be a module or an `eqx.Partial` that
+            holds the arrays which it needs, instead of a lambda that closes over them.
         - `chunk`: how many nodes are evaluated at a time; memory is proportional to
             it and does not grow with the size of the rule, backward pass included.
 
@@ -140,41 +144,9 @@ class QuadratureRule(eqx.Module):
         if chunk < 1:
             raise ValueError(f"chunk must be at least 1, got {chunk}")
 
-        def part(start: int | Array, length: int) -> tuple[Array, Array]:
-            nodes, weights = self.block(start, length)
-            values = jax.vmap(function)(nodes)
-            if not isinstance(values, jax.Array):
-                raise TypeError(
-                    f"function must return one array, got {type(values).__name__}"
-                )
-            if not jnp.issubdtype(values.dtype, jnp.floating):
-                raise TypeError(
-                    f"function must return floating-point numbers, got {values.dtype}"
-                )
-            column = jnp.expand_dims(weights, tuple(range(1, values.ndim)))
-            return jnp.sum(column * values, axis=0), jnp.sum(weights)
-
-        part = jax.checkpoint(part, static_argnums=1)
-
-        def add(sums: _Sums, more: tuple[Array, Array]) -> _Sums:
-            high, low = sums
-            pairs = [two_sum(a, b) for a, b in zip(high, more, strict=True)]
-            return (
-                (pairs[0][0], pairs[1][0]),
-                (low[0] + pairs[0][1], low[1] + pairs[1][1]),
-            )
-
-        first = part(0, chunk)
-        sums = (first, (jnp.zeros_like(first[0]), jnp.zeros_like(first[1])))
-        full, rest = divmod(self.size, chunk)
-        sums, _ = jax.lax.scan(
-            lambda sums, start: (add(sums, part(start, chunk)), None),
-            sums,
-            jnp.arange(1, full) * chunk,
+        (total, weight), (total_low, weight_low) = streamed(
+            self, _Block(function), _merged, chunk
         )
-        if rest:
-            sums = add(sums, part(full * chunk, rest))
-        (total, weight), (total_low, weight_low) = sums
         return (total + total_low) / (weight + weight_low)
 
     def integrate(
@@ -200,6 +172,48 @@ class QuadratureRule(eqx.Module):
         nodes = "node" if self.size == 1 else "nodes"
         axes = "dimension" if self.dimension == 1 else "dimensions"
         return f"{self.name}({self.size} {nodes}, {self.dimension} {axes})"
+
+
+class _Block(eqx.Module):
+    """The weighted sum of a function over some nodes."""
+
+    function: Any
+
+    def __call__(self, nodes: Array, weights: Array) -> _Sums:
+        values = jax.vmap(self.function)(nodes)
+        if not isinstance(values, jax.Array):
+            raise TypeError(
+                f"function must return one array, got {type(values).__name__}"
+            )
+        if not jnp.issubdtype(values.dtype, jnp.floating):
+            raise TypeError(
+                f"function must return floating-point numbers, got {values.dtype}"
+            )
+        column = jnp.expand_dims(weights, tuple(range(1, values.ndim)))
+        total, weight = jnp.sum(column * values, axis=0), jnp.sum(weights)
+        return (total, weight), (jnp.zeros_like(total), jnp.zeros_like(weight))
+
+
+def _merged(first: _Sums, second: _Sums) -> _Sums:
+    pairs = [two_sum(a, b) for a, b in zip(first[0], second[0], strict=True)]
+    lost = [a + b for a, b in zip(first[1], second[1], strict=True)]
+    return (
+        (pairs[0][0], pairs[1][0]),
+        (lost[0] + pairs[0][1], lost[1] + pairs[1][1]),
+    )
+
+
+class _Powers(eqx.Module):
+    function: Any
+
+    def __call__(self, x: Array) -> Array:
+        value = self.function(x)
+        return jnp.stack([value, value**2])
+
+
+def two_means(rule: QuadratureRule, function: Callable[[Array], Array]) -> Array:
+    """The means of a function and of its square, stacked."""
+    return rule.mean(_Powers(function))
 
 
 def equal_weights(size: int) -> np.ndarray:

@@ -4,11 +4,15 @@ from ._build import Built as Built
 from ._build import ProblemFileError as ProblemFileError
 from ._build import build as build
 from ._build import describe as describe
+from ._build import devices_for as devices_for
 from ._build import load_problem as load_problem
 from ._build import precision_for as precision_for
 from ._build import where as where
 from ._evaluation import values as values
 from ._predict import predict as predict
+from ._processes import RunError as RunError
+from ._processes import check_alike as check_alike
+from ._processes import is_first as is_first
 from ._run import Run as Run
-from ._run import RunError as RunError
+from ._run import versions as versions
 from ._tensorboard import TensorBoard as TensorBoard

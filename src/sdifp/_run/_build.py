@@ -15,6 +15,7 @@ import numpy as np
 from .. import _field, _methods, _networks, _operators, _optimisers, problems
 from .._config import Config, Expression
 from .._methods import Method
+from .._training import points_at_each_time
 from ..problems import Problem, Recipe
 
 # Where the names of a configuration are looked up, apart from those of problems.
@@ -80,6 +81,18 @@ def precision_for(config: Config, source: Path | None = None) -> str:
     if config.precision != "auto":
         return config.precision
     return "float64" if build(config, source).float64 else "float32"
+
+
+def devices_for(config: Config, source: Path | None = None) -> int:
+    """How many devices are used where nobody says: one CPU, or as many of all that
+    there are as divide the points of a batch."""
+    processes = jax.process_count()
+    if jax.default_backend() == "cpu" and processes == 1:
+        return 1
+    built = build(config, source)
+    points = points_at_each_time(built.recipe, built.problem)
+    counts = range(processes, jax.device_count() + 1, processes)
+    return max((n for n in counts if points % n == 0), default=processes)
 
 
 def precision_now() -> str:

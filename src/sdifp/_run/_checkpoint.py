@@ -6,16 +6,14 @@ to the disk and renamed, so that a process that dies leaves the one before."""
 import hashlib
 import io
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._folder import write_whole
+from .._folder import CHECKPOINT, checkpoint_files, write_whole
 
-_NAME = re.compile(r"step-(\d+)-([0-9a-f]{16})\.npz")
 # The entry that holds what is not an array, as JSON.
 _INFO = "info"
 
@@ -35,7 +33,7 @@ def write_checkpoint(
 
 def read_checkpoint(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays and info of a checkpoint. Raises `ValueError` if it is damaged."""
-    name = _NAME.fullmatch(file.name)
+    name = CHECKPOINT.fullmatch(file.name)
     data = file.read_bytes()
     if name is None or _digest(data) != name[2]:
         raise ValueError(f"checkpoint {file} is damaged: its digest is not in its name")
@@ -71,17 +69,6 @@ def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Found | None
             f"again"
         )
     return None
-
-
-def checkpoint_files(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, oldest first."""
-    found = [f for f in folder.glob("step-*.npz") if _NAME.fullmatch(f.name)]
-    return sorted(found, key=step_of)
-
-
-def step_of(file: Path) -> int:
-    """The step of a checkpoint."""
-    return int(file.name.split("-")[1])
 
 
 def prune_checkpoints(folder: Path, keep: int) -> None:

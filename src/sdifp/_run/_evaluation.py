@@ -1,6 +1,5 @@
 """What is kept of a trained field for the report: curves and pictures, as numbers."""
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._field import Certificate, ConservedField
+from .._field import Certificate, ConservedField, at_time
 from .._quadrature import QuadratureRule
+from .._quadrature._rule import two_means
 from .._training import Trained
 from ..problems import Problem
 
@@ -57,23 +57,7 @@ def integrals_of(
 def _moments(
     function: Any, rule: QuadratureRule, times: Float[Array, " n"]
 ) -> Float[Array, "n 2"]:
-    def at(t: Array) -> Array:
-        now = at_time(function, t)
-
-        def powers(x: Array) -> Array:
-            value = now(x)
-            return jnp.stack([value, value**2])
-
-        return jnp.stack(rule.mean(powers))
-
-    return jax.lax.map(at, times)
-
-
-def at_time(function: Any, t: Array) -> Callable[[Array], Array]:
-    """A function of x and t at one time, with its quadrature done."""
-    if isinstance(function, ConservedField):
-        return function.at(t)
-    return lambda x: function(x, t)
+    return jax.lax.map(lambda t: two_means(rule, at_time(function, t)), times)
 
 
 @eqx.filter_jit

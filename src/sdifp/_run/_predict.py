@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ._evaluation import at_time
+from .._field import at_time
 from ._run import Run
 
 # Points that are evaluated together, at the most.

@@ -3,13 +3,14 @@
 import dataclasses
 import errno
 import fcntl
+import functools
 import io
 import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +21,19 @@ from .._config import Config
 from .._folder import (
     PROBLEM_COPY,
     check_free,
+    checkpoint_files,
     finite,
     read_config,
     read_metrics,
+    step_of,
     write_whole,
 )
+from .._mesh import device_count
 from .._training import Metrics, Trained, Training, TrainingDiverged, train
 from ._build import Built, build, precision_now
-from ._checkpoint import (
-    checkpoint_files,
-    latest_checkpoint,
-    prune_checkpoints,
-    step_of,
-    write_checkpoint,
-)
+from ._checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
 from ._evaluation import certificate_of, integrals_of, picture_of
+from ._processes import RunError, agreed, by_first
 
 # Seconds between two looks at the clock, at signals and at the progress bar. Each
 # costs about 20 ms: the compiled loop is entered again, with fresh memory.
@@ -43,10 +42,6 @@ _PAUSE = 1.0
 Watch = Callable[[Training, Metrics | None], None]
 """Called again and again: with the training, and with metrics where there are new ones.
 """
-
-
-class RunError(RuntimeError):
-    """A run cannot go on. What was computed is kept."""
 
 
 class Run:
@@ -97,7 +92,7 @@ class Run:
             runs keep one.
         """
         folder = Path(folder)
-        check_free(folder)
+        by_first(lambda: check_free(folder))
         file = config.problem_file
         if file is not None:
             config = dataclasses.replace(config, problem=str(file.resolve()))
@@ -105,17 +100,21 @@ class Run:
             config = dataclasses.replace(config, precision=precision_now())
         _check_precision(config)
         run = Run(folder, build(config, source))
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(f"{folder} cannot be made: {error.strerror}") from None
-        with run._locked(), _written(folder):
-            # Another process may have been faster.
-            check_free(folder)
-            if file is not None:
-                write_whole(folder / PROBLEM_COPY, (source or file).read_bytes())
-            # From here on it is a run that can be taken up.
-            write_whole(folder / "config.toml", run.config.to_toml().encode())
+
+        def write() -> None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ValueError(f"{folder} cannot be made: {error.strerror}") from None
+            with run._locked(), _written(folder):
+                # Another run may have been faster.
+                check_free(folder)
+                if file is not None:
+                    write_whole(folder / PROBLEM_COPY, (source or file).read_bytes())
+                # From here on it is a run that can be taken up.
+                write_whole(folder / "config.toml", run.config.to_toml().encode())
+
+        by_first(write)
         return run
 
     @staticmethod
@@ -144,6 +143,12 @@ class Run:
                 f"the run was at {_list(found.info['versions'])} and goes on at "
                 f"{_list(versions())}: its last bits may differ"
             )
+        devices = found.info.get("devices", 1)
+        if devices != device_count():
+            warn(
+                f"the run was on {_devices(devices)} and goes on on "
+                f"{_devices(device_count())}: its last bits may differ"
+            )
         run.training.restore(found.arrays)
         run._saved_step, run._damaged = run.training.step, found.damaged
         return run
@@ -161,27 +166,31 @@ class Run:
         - `stop`: asked as often whether to stop; there is a checkpoint then.
         """
         training = self.training
-        with self._locked():
-            self._take_up()
+        with ExitStack() as stack:
+            by_first(lambda: stack.enter_context(self._locked()))
+            by_first(self._take_up)
             saved = time.monotonic()
             watch(training, None)
             while not training.finished:
-                if stop():
+                due = time.monotonic() - saved >= self.config.checkpoint_seconds
+                wishes = agreed([stop(), due, training.steps_within(_PAUSE)])
+                stopped, (_, due, count) = bool(wishes[:, 0].any()), wishes[0].tolist()
+                if due or stopped:
                     self.save()
+                    saved = time.monotonic()
+                if stopped:
                     return False
                 try:
-                    metrics = training.go_on(_PAUSE)
+                    metrics = training.go_on(count)
                 except TrainingDiverged:
                     # Back to the last good state, which later checkpoints are not.
-                    self._remove_after(training.step)
+                    by_first(lambda: self._remove_after(training.step))
+                    self._saved_step = min(self._saved_step, training.step - 1)
                     self.save()
                     raise
                 if metrics is not None:
-                    self._report(metrics)
+                    by_first(functools.partial(self._report, metrics))
                 watch(training, metrics)
-                if time.monotonic() - saved >= self.config.checkpoint_seconds:
-                    self.save()
-                    saved = time.monotonic()
             self.save()
         return True
 
@@ -212,7 +221,6 @@ class Run:
             for file in checkpoint_files(self.folder / "checkpoints"):
                 if step_of(file) > step:
                     file.unlink()
-        self._saved_step = min(self._saved_step, step - 1)
 
     def _report(self, metrics: Metrics) -> None:
         line = json.dumps(finite(dataclasses.asdict(metrics)), allow_nan=False)
@@ -225,12 +233,20 @@ class Run:
         if self._saved_step == training.step:
             return
         folder = self.folder / "checkpoints"
-        info = {"config": dataclasses.asdict(self.config), "versions": versions()}
-        with _written(self.folder):
-            folder.mkdir(exist_ok=True)
-            write_checkpoint(folder, training.step, training.snapshot(), info)
-            self._saved_step = training.step
-            prune_checkpoints(folder, self.config.keep)
+        info = {
+            "config": dataclasses.asdict(self.config),
+            "versions": versions(),
+            "devices": device_count(),
+        }
+
+        def write() -> None:
+            with _written(self.folder):
+                folder.mkdir(exist_ok=True)
+                write_checkpoint(folder, training.step, training.snapshot(), info)
+                prune_checkpoints(folder, self.config.keep)
+
+        by_first(write)
+        self._saved_step = training.step
 
     def result(self) -> Trained:
         """The trained field; trains to the end first."""
@@ -275,13 +291,17 @@ class Run:
         picture = io.BytesIO()
         numbers = picture_of(trained, problem, end, for_picture)
         np.savez_compressed(picture, allow_pickle=False, **numbers)
-        with _written(self.folder):
-            if certificate is not None:
-                text = certificate.to_json() + "\n"
-                write_whole(self.folder / "certificate.json", text.encode())
-            write_whole(self.folder / "solution.npz", picture.getvalue())
-            text = json.dumps(result, indent=1, allow_nan=False) + "\n"
-            write_whole(self.folder / "result.json", text.encode())
+
+        def write() -> None:
+            with _written(self.folder):
+                if certificate is not None:
+                    text = certificate.to_json() + "\n"
+                    write_whole(self.folder / "certificate.json", text.encode())
+                write_whole(self.folder / "solution.npz", picture.getvalue())
+                text = json.dumps(result, indent=1, allow_nan=False) + "\n"
+                write_whole(self.folder / "result.json", text.encode())
+
+        by_first(write)
         return result
 
     @contextmanager
@@ -308,8 +328,14 @@ def versions() -> dict[str, str]:
 
 def machine() -> str:
     """What it ran on."""
-    count, kind = jax.device_count(), jax.devices()[0].device_kind
-    return f"{platform.machine()}, {os.cpu_count()} cores, {count} x {kind}"
+    count, kind = device_count(), jax.devices()[0].device_kind
+    text = f"{platform.machine()}, {os.cpu_count()} cores, {count} x {kind}"
+    processes = jax.process_count()
+    return text if processes == 1 else f"{text}, {processes} processes"
+
+
+def _devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count} devices"
 
 
 def _list(named: dict[str, str]) -> str:

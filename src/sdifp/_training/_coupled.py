@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._field import ConservedField, at_with_series
+from .._mesh import averaged
 
 Row = Callable[[Any, Array, Array], Array]
 """A function of (u, x, t) that returns one number."""
@@ -90,7 +91,7 @@ def rows_and_derivatives(
 
     def at_time(x: Array, t: Array) -> tuple[Array, Array]:
         at = lambda flat: coefficients_at(field(flat), t, order)
-        c, of_c = at(flat), jax.jacrev(lambda flat: at(flat).live)(flat)
+        c, of_c = at(flat), averaged(jax.jacrev(lambda flat: at(flat).live)(flat))
         one = jax.value_and_grad(at_point, (0, 1))
         over_x = jax.vmap(one, (None, None, None, 0, None))
         rows, (own, through) = over_x(flat, c.live, c, x, t)

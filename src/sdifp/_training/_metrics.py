@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._field import ConservedField
+from .._field import ConservedField, FieldAt, at_time
 from .._methods import integral_errors
 from .._quadrature import QuadratureRule
 from ..problems import Problem
@@ -69,6 +69,14 @@ def independent_rule(problem: Problem, key: Array) -> QuadratureRule:
     return problem.rule(_NODES[min(problem.box.dimension, 4) - 1], key)
 
 
+def _squares(problem: Problem, now: Any, t: Array, x: Array) -> Array:
+    """Of the error and of the reference at one point."""
+    if problem.reference is None:
+        return jnp.zeros(2)
+    exact = problem.reference(x, t)
+    return jnp.stack([(now(x) - exact) ** 2, exact**2])
+
+
 @eqx.filter_jit
 def measure(
     problem: Problem, field: Any, rule: QuadratureRule, times: Array
@@ -77,22 +85,15 @@ def measure(
     corrected = isinstance(field, ConservedField)
 
     def at(t: Array) -> tuple[Array, Array, Array, Array]:
-        now = field.at(t) if corrected else None
-        value = (lambda x: field(x, t)) if now is None else now
+        now = at_time(field, t)
         errors = (
-            integral_errors(problem, value, rule, t)
+            integral_errors(problem, now, rule, t)
             if problem.mass is not None or problem.energy is not None
             else jnp.zeros(0)
         )
-
-        def squares(x: Array) -> Array:
-            if problem.reference is None:
-                return jnp.zeros(2)
-            exact = problem.reference(x, t)
-            return jnp.stack([(value(x) - exact) ** 2, exact**2])
-
-        off, size = rule.mean(squares)
-        return errors, off, size, jnp.ones(()) if now is None else now.scale
+        off, size = rule.mean(eqx.Partial(_squares, problem, now, t))
+        scale = now.scale if isinstance(now, FieldAt) else jnp.ones(())
+        return errors, off, size, scale
 
     errors, off, size, scales = jax.lax.map(at, times)
     l2 = None

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from .._field import ConservedField, FieldAt, at_with_series
+from .._field import AtTime, ConservedField, at_with_series
+from .._mesh import averaged, gathered, is_divided
 from .._methods import Instant, Method
 from .._operators import Batch, time_derivative
 from ..problems import Problem, Recipe
@@ -35,7 +36,28 @@ class StepObjective(eqx.Module):
         return self.method.redraw(field, jax.random.fold_in(self.key, 0))
 
     def loss(self, net: Any) -> Float[Array, ""]:
-        """An estimate of half the mean squared residual, and the rest of the loss."""
+        """An estimate of half the mean squared residual, and the rest of the loss, on
+        the points of all devices."""
+        params, static = eqx.partition(net, eqx.is_inexact_array)
+        own = lambda params: self._own_loss(eqx.combine(params, static))
+        if not is_divided():
+            return own(params)
+
+        # The gradient of each device is by its own copy of the parameters.
+        @jax.custom_vjp
+        def of_all(params: Any) -> Array:
+            return averaged(own(params))
+
+        def forward(params: Any) -> tuple[Array, Any]:
+            return averaged(jax.value_and_grad(own)(params))
+
+        def backward(gradient: Any, cotangent: Array) -> tuple[Any]:
+            return (jax.tree.map(lambda g: cotangent * g, gradient),)
+
+        of_all.defvjp(forward, backward)
+        return of_all(params)
+
+    def _own_loss(self, net: Any) -> Float[Array, ""]:
         u = self.field(net)
         key = jax.random.fold_in(self.key, 1)
         residual, estimator = self.problem.residual, self.method.estimator(self.recipe)
@@ -45,7 +67,7 @@ class StepObjective(eqx.Module):
             out = estimator.estimate(residual, u, batch, key, series).loss
         else:
             rows = self._residuals(u, series).reshape(self.x.shape[:2])
-            squares = jnp.mean(rows**2, axis=1)
+            squares = averaged(jnp.mean(rows**2, axis=1))
             earlier = jnp.cumsum(squares) - squares
             weights = jax.lax.stop_gradient(jnp.exp(-self.recipe.causal * earlier))
             out = 0.5 * jnp.mean(weights * squares)
@@ -58,10 +80,10 @@ class StepObjective(eqx.Module):
         """The rows: half the sum of their squares is the loss."""
         u = self.field(net)
         series, added = self._at_times(u)
-        parts = [self._scaled(self._residuals(u, series))]
+        parts = [self._scaled(self._of_all(self._residuals(u, series), self.t))]
         for row, x, t, weight in self._initial_rows():
             values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
-            parts.append(math.sqrt(weight) * self._scaled(values))
+            parts.append(math.sqrt(weight) * self._scaled(self._of_all(values, t)))
         return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
 
     def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
@@ -77,9 +99,10 @@ class StepObjective(eqx.Module):
         rows, slopes = [], []
         for row, x, t, weight in families:
             found = rows_and_derivatives(row, field, flat, x, t, self.problem.order)
+            own_rows, own_slopes = (self._of_all(a, t) for a in found)
             factor = math.sqrt(weight)
-            rows.append(factor * self._scaled(found[0]))
-            slopes.append(factor * self._scaled(found[1]))
+            rows.append(factor * self._scaled(own_rows))
+            slopes.append(factor * self._scaled(own_slopes))
 
         def added(flat: Array, t: Array, multipliers: Array) -> Array:
             return self._at(field(flat), t, multipliers, 0)[1]
@@ -89,7 +112,8 @@ class StepObjective(eqx.Module):
         if values.size:
             root = math.sqrt(len(values))
             rows.append(values.reshape(-1) / root)
-            slopes.append(over_t(jax.jacrev(added)).reshape(-1, flat.size) / root)
+            slope = averaged(over_t(jax.jacrev(added)))
+            slopes.append(slope.reshape(-1, flat.size) / root)
         return jnp.concatenate(rows), jnp.concatenate(slopes)
 
     def updated_multipliers(self, net: Any) -> Float[Array, "n_t n"]:
@@ -100,14 +124,19 @@ class StepObjective(eqx.Module):
         update = lambda t, m: self.method.update(self._instant(u, t, m))
         return jax.vmap(update)(self.t, self.multipliers)
 
+    def _of_all(self, rows: Array, t: Array) -> Array:
+        """Rows at the points of this device, and of all others: points inside times."""
+        table = rows.reshape(len(t), -1, *rows.shape[1:])
+        return gathered(table, axis=1).reshape(-1, *rows.shape[1:])
+
     def _scaled(self, rows: Array) -> Array:
         return rows / math.sqrt(len(rows))
 
     def _instant(
-        self, u: Any, t: Array, multipliers: Array, now: FieldAt | None = None
+        self, u: Any, t: Array, multipliers: Array, now: Any = None
     ) -> Instant:
-        at = (lambda x: u(x, t)) if now is None else now
-        return Instant(self.problem, at, self.window.rule, t, multipliers)
+        now = AtTime(u, t) if now is None else now
+        return Instant(self.problem, now, self.window.rule, t, multipliers)
 
     def _at(
         self, u: Any, t: Array, multipliers: Array, order: int

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .._mesh import EVERYWHERE, along, divided, on_each
 from .._methods import Method
 from ..problems import Problem, Recipe
 from ._objective import StepObjective
@@ -99,13 +100,28 @@ def _step(
     )
     length = problem.duration / recipe.windows
     x, t = recipe.points.draw(for_points, problem.box, window.start, length)
-    objective = StepObjective(
-        window, x, t, state.multipliers, for_step, problem, method, recipe
+
+    def update(
+        x: Array, t: Array, key: Array, window: Window, method: Method, state: State
+    ) -> tuple[Any, Array]:
+        objective = StepObjective(
+            window, x, t, state.multipliers, key, problem, method, recipe
+        )
+        net, inner, loss = optimiser.step(
+            state.net, state.optimiser, objective, recipe.steps
+        )
+        multipliers = objective.updated_multipliers(net)
+        return eqx.filter((net, inner, multipliers), eqx.is_array), loss
+
+    found, loss = on_each(
+        update,
+        *(divided(x, 1), t, for_step, window, method, state),
+        specs=(along(1), *[EVERYWHERE] * 5),
     )
-    net, inner, loss = optimiser.step(
-        state.net, state.optimiser, objective, recipe.steps
+    kept = (state.net, state.optimiser, state.multipliers)
+    net, inner, multipliers = eqx.combine(
+        found, eqx.filter(kept, eqx.is_array, inverse=True)
     )
-    multipliers = objective.updated_multipliers(net)
     total = state.total + loss.astype(state.total.dtype)
     new = State(net, inner, multipliers, state.step + 1, total, state.counted + 1)
     return new, loss

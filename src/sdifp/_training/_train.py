@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from .._checks import check_count
 from .._field import Certificate, ConservedField
+from .._mesh import device_count, messages
 from .._methods import SDIFP, Method
 from .._networks import InTurn
 from .._quadrature import QuadratureRule
@@ -71,6 +72,7 @@ class Training:
     ):
         method.check(problem)
         recipe.points.check(problem.box)
+        _check_devices(recipe, problem)
         # The method may have an estimator of its own: refuse it where a recipe would.
         recipe.but(estimator=method.estimator(recipe))
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
@@ -185,9 +187,15 @@ class Training:
         metrics = self._metrics_of(field, jnp.linspace(0.0, end, TIMES))
         return Trained(field, net, self.state.net, certificate, metrics)
 
-    def go_on(self, seconds: float = float("inf")) -> Metrics | None:
-        """Train until metrics are due and return them, or for about so many seconds and
-        return None. Where it is interrupted does not change any number."""
+    def steps_within(self, seconds: float) -> int:
+        """About how many steps take so long, one at the least."""
+        if self.seconds <= 0.0:
+            return 1
+        return max(1, min(self.steps, int(seconds * self.step / self.seconds)))
+
+    def go_on(self, most: int | None = None) -> Metrics | None:
+        """Train until metrics are due and return them, or for `most` steps and return
+        None. Where it is interrupted does not change any number."""
         if self.finished:
             return None
         if int(self.state.step) == self.recipe.steps:
@@ -196,10 +204,7 @@ class Training:
             self.every - int(self.state.counted),
             self.recipe.steps - int(self.state.step),
         )
-        count = left
-        if seconds < float("inf"):
-            speed = self.step / self.seconds if self.seconds > 0.0 else 0.0
-            count = max(1, min(left, int(min(seconds * speed, left))))
+        count = left if most is None else min(left, most)
         self.advance(count)
         if count < left:
             return None
@@ -246,10 +251,19 @@ class Training:
             jnp.asarray(count, int),
         )
 
-    def memory(self) -> int:
-        """Bytes of temporaries of the compiled step."""
+    def _program(self) -> Any:
         lowered = advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
-        return int(lowered.compile().compiled.memory_analysis().temp_size_in_bytes)
+        return lowered.compile().compiled
+
+    def memory(self) -> int:
+        """Bytes of temporaries of the compiled step, on each device."""
+        return int(self._program().memory_analysis().temp_size_in_bytes)
+
+    def messages(self) -> dict[str, int]:
+        """Bytes that devices exchange in a step, for each kind of message, from the
+        compiled program; what a line search or the trials of a step repeat is counted
+        once. Empty on one device."""
+        return messages(self._program().as_text(), device_count())
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that a training of the same problem, method, recipe and key needs to go
@@ -313,6 +327,24 @@ class Training:
         self.window = self._windows.after(self.window, net, len(self._done))
         self.state = self._good = self._start(net)
         self._first_loss = float("nan")
+
+
+def points_at_each_time(recipe: Recipe, problem: Problem) -> int:
+    """How many points of a batch share a time: these are divided among devices."""
+    draw = lambda key: recipe.points.draw(key, problem.box, 0.0, 1.0)[0]
+    return jax.eval_shape(draw, jax.random.key(0)).shape[1]
+
+
+def _check_devices(recipe: Recipe, problem: Problem) -> None:
+    devices, n = device_count(), points_at_each_time(recipe, problem)
+    if n % devices:
+        near = [devices * k for k in (n // devices, n // devices + 1) if k]
+        fewer = max(k for k in range(1, devices) if n % k == 0)
+        raise ValueError(
+            f"the {n} points of each time cannot be divided among {devices} devices: "
+            f"points must have {' or '.join(map(str, near))} of them, or devices be "
+            f"{fewer}"
+        )
 
 
 def _check_network(net: Any, problem: Problem) -> None:

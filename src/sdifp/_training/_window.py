@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._field import ConservedField
+from .._field import ConservedField, at_time
 from .._methods import Method
 from .._networks import Ansatz, Series
 from .._quadrature import QuadratureRule
@@ -54,9 +54,7 @@ class Windows(eqx.Module):
         corrected afterwards goes on uncorrected."""
         field = with_net(window.field, net)
         end = jnp.asarray(number * self.length, float)
-        initial: Any = (
-            field.at(end) if isinstance(field, ConservedField) else _At(field, end)
-        )
+        initial: Any = at_time(field, end)
         velocity = None if self.problem.velocity is None else _Rate(field, end)
         return self._window(initial, velocity, number)
 
@@ -103,16 +101,6 @@ def with_net(field: Any, net: Any) -> Any:
 def raw(field: Any) -> Any:
     """The field without its correction."""
     return field.net if isinstance(field, ConservedField) else field
-
-
-class _At(eqx.Module):
-    """A function of x and t at one time."""
-
-    function: Any
-    time: Array
-
-    def __call__(self, x: Array) -> Array:
-        return self.function(x, self.time)
 
 
 class _Rate(eqx.Module):

@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._field import AtTime
 from .._quadrature import QuadratureRule
+from .._quadrature._rule import two_means
 
 if TYPE_CHECKING:
     from ._problem import Problem
@@ -98,14 +100,7 @@ def _rules(problem: "Problem", key: Array) -> list[QuadratureRule]:
 
 def _integrals(rules: list[QuadratureRule], function: Any, times: Array) -> Array:
     """The mean and the mean square on each rule (first axis) at each time (second)."""
-
-    def at(rule: QuadratureRule, t: Array) -> Array:
-        def powers(x: Array) -> Array:
-            value = function(x, t)
-            return jnp.stack([value, value * value])
-
-        return rule.mean(powers)
-
+    at = lambda rule, t: two_means(rule, AtTime(function, t))
     over = lambda rule: jax.lax.map(lambda t: at(rule, t), times)
     return jnp.stack([over(rule) for rule in rules])
 

@@ -54,11 +54,12 @@ class RandomPoints(Points):
         for_times, for_points = jax.random.split(key)
         times = _in_strata(for_times, (self.n_t,))
         if box.dimension == 1:
-            unit = _in_strata(for_points, (self.n_t, self.n_x)).reshape(-1, 1)
+            unit = _in_strata(for_points, (self.n_t, self.n_x))[..., None]
         else:
-            unit = jax.random.uniform(for_points, (self.n_t * self.n_x, box.dimension))
-        points = box.from_unit(unit).reshape(self.n_t, self.n_x, -1)
-        return points, start + length * times
+            # In the shape of the batch, so that each device can make its own.
+            shape = (self.n_t, self.n_x, box.dimension)
+            unit = jax.random.uniform(for_points, shape)
+        return jax.vmap(box.from_unit)(unit), start + length * times
 
 
 class GridPoints(Points):

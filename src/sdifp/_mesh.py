@@ -1,0 +1,169 @@
+"""The devices that share a computation: one axis of a mesh of JAX's.
+
+Where a mesh with the axis `points` is set (`jax.set_mesh`), quadrature nodes and
+collocation points are divided among its devices and everything else is on all of them.
+Without one, nothing here does anything. Depends on nothing but JAX.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, PartitionSpec
+from jaxtyping import Array
+
+AXIS = "points"
+
+EVERYWHERE = PartitionSpec()
+
+
+def mesh(devices: int | None = None) -> Mesh:
+    """A mesh of so many devices, over which nodes and points are divided: set it with
+    `jax.set_mesh` around what is to be computed.
+
+    **Arguments:**
+
+    - `devices`: how many, of all processes together; by default all that there are.
+
+    Examples:
+        >>> import jax, sdifp
+        >>> rule = sdifp.sobol(sdifp.Box.cube(8), 2**14, key=jax.random.key(0))
+        >>> with jax.set_mesh(sdifp.mesh()):
+        ...     print(f"{rule.mean(lambda x: x[0]):.3f}")
+        0.500
+    """
+    processes, there = jax.process_count(), jax.device_count()
+    wanted = there if devices is None else devices
+    if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer):
+        raise TypeError(f"devices must be a whole number, got {wanted!r}")
+    if not 1 <= wanted <= there:
+        kind = jax.devices()[0].platform
+        advice = (
+            f"; XLA_FLAGS=--xla_force_host_platform_device_count={wanted} makes as "
+            f"many of a CPU"
+            if kind == "cpu" and wanted > there and processes == 1
+            else ""
+        )
+        raise ValueError(
+            f"devices must be between 1 and the {there} that JAX sees ({kind}), got "
+            f"{wanted}{advice}"
+        )
+    if wanted % processes:
+        raise ValueError(
+            f"devices must be a multiple of the {processes} processes, got {wanted}"
+        )
+    of_process: dict[int, list[jax.Device]] = {}
+    for device in jax.devices():
+        of_process.setdefault(device.process_index, []).append(device)
+    share = wanted // processes
+    fewest = min(map(len, of_process.values()))
+    if share > fewest:
+        raise ValueError(
+            f"devices must be at most {fewest * processes}, got {wanted}: a process "
+            f"has {fewest} of them, and each takes part with as many as the others"
+        )
+    chosen = [d for _, own in sorted(of_process.items()) for d in own[:share]]
+    return Mesh(np.asarray(chosen), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def device_count() -> int:
+    """How many devices share what is computed here."""
+    here = jax.sharding.get_abstract_mesh()
+    return here.shape[AXIS] if AXIS in here.axis_names else 1
+
+
+def is_divided() -> bool:
+    """Whether this is traced for one device of several, which sees its part alone."""
+    return device_count() > 1 and AXIS in jax.sharding.get_abstract_mesh().manual_axes
+
+
+def on_each(function: Callable[..., Any], *args: Any, specs: Any = EVERYWHERE) -> Any:
+    """Call a function on each device, with its part of the arguments. The arrays that
+    it returns must be the same on all of them.
+
+    **Arguments:**
+
+    - `args`: all traced arrays that the function needs: those that it closes over are
+        not of the type of this device's own, and some operations refuse them.
+    - `specs`: how they are divided; by default not at all.
+    """
+    if device_count() == 1 or is_divided():
+        return function(*args)
+    arrays, static = eqx.partition(args, eqx.is_array)
+    # The types that check which values differ between devices do not know that a sum
+    # in fixed order is the same on all.
+    return jax.shard_map(
+        lambda *arrays: function(*eqx.combine(arrays, static)),
+        in_specs=specs,
+        out_specs=EVERYWHERE,
+        check_vma=False,
+    )(*arrays)
+
+
+def along(axis: int) -> PartitionSpec:
+    """Divided along one axis."""
+    return PartitionSpec(*[None] * axis, AXIS)
+
+
+def divided(array: Array, axis: int) -> Array:
+    """The same array with a part of it on each device, from where it was made."""
+    if device_count() == 1:
+        return array
+    return jax.lax.with_sharding_constraint(array, along(axis))
+
+
+def gathered(array: Array, axis: int = 0) -> Array:
+    """The parts of all devices, joined along an axis, on each."""
+    if not is_divided():
+        return array
+    return jax.lax.all_gather(array, AXIS, axis=axis, tiled=True)
+
+
+def summed(tree: Any) -> Any:
+    """The sum over the devices, on each."""
+    return jax.lax.psum(tree, AXIS) if is_divided() else tree
+
+
+def averaged(tree: Any) -> Any:
+    """The mean over the devices, on each."""
+    return jax.lax.pmean(tree, AXIS) if is_divided() else tree
+
+
+def share_of(count: int) -> Array:
+    """The numbers below `count` that are this device's; as many on each, so that on the
+    last ones there may be numbers from `count` on."""
+    if not is_divided():
+        return jnp.arange(count)
+    share = -(-count // device_count())
+    return jax.lax.axis_index(AXIS) * share + jnp.arange(share)
+
+
+_COLLECTIVE = re.compile(
+    r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
+    r"(?:-start)?\("
+)
+_ARRAY = re.compile(r"\b[a-z]+(\d+)\[([\d,]*)\]")
+
+
+def messages(program: str, devices: int) -> dict[str, int]:
+    """What devices send each other in a compiled program: bytes of the arrays that each
+    kind of operation joins, those inside a loop counted once.
+
+    **Arguments:**
+
+    - `program`: the text of the optimised HLO.
+    """
+    found: dict[str, int] = {}
+    for shapes, kind in _COLLECTIVE.findall(program):
+        # The result of a reduce-scatter is the part of one device.
+        size = sum(
+            int(bits) // 8 * math.prod(int(n) for n in dims.split(",") if n)
+            for bits, dims in _ARRAY.findall(shapes)
+        ) * (devices if kind == "reduce-scatter" else 1)
+        found[kind] = found.get(kind, 0) + size
+    return found

@@ -1,0 +1,94 @@
+"""Sums over the nodes of a rule, a block at a time, on any number of devices."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from .._mesh import gathered, on_each, share_of
+
+if TYPE_CHECKING:
+    from ._rule import QuadratureRule
+
+Sums = TypeVar("Sums")
+
+Block = Callable[[Array, Array], Sums]
+"""What is made of some nodes and their weights."""
+
+# A rule is cut into a power of two of parts, each with at least so many nodes, and not
+# more than so many. They depend on the rule alone: whoever sums a part, it is the same
+# program on the same nodes, so the result has the same bits on any number of devices.
+_LEAST, _MOST = 512, 64
+
+
+def part_count(size: int) -> int:
+    """How many parts a rule of so many nodes is cut into."""
+    return 1 << (max(1, min(_MOST, size // _LEAST)).bit_length() - 1)
+
+
+def streamed(
+    rule: "QuadratureRule",
+    block: Block[Sums],
+    merge: Callable[[Sums, Sums], Sums],
+    chunk: int,
+) -> Sums:
+    """What a function makes of all nodes and weights, at most `chunk` of them at a
+    time, merged in an order that does not depend on how many devices there are.
+
+    **Arguments:**
+
+    - `block`: of some nodes and their weights; a module that holds the arrays which it
+        needs. It is evaluated again in the backward pass, so that memory does not grow
+        with the rule; weights may be zero.
+    - `merge`: of two neighbours.
+    """
+    size, parts = rule.size, part_count(rule.size)
+    length = -(-size // parts)
+    pieces = -(-length // min(chunk, length))
+    step = -(-length // pieces)
+    if parts == pieces == 1:
+        return block(*rule.block(0, size))
+
+    def part_of(rule: "QuadratureRule", block: Block[Sums]) -> Callable[[Array], Sums]:
+        @jax.checkpoint
+        def piece(number: Array) -> Sums:
+            index = number * step + jnp.arange(step)
+            if parts * pieces * step == size:
+                return block(*rule.at(index))
+            # The last node stands in for those beyond it, and counts nothing.
+            nodes, weights = rule.at(jnp.minimum(index, size - 1))
+            return block(nodes, jnp.where(index < size, weights, 0.0))
+
+        def part(number: Array) -> Sums:
+            first = number * pieces
+            if pieces == 1:
+                return piece(first)
+            more = first + jnp.arange(1, pieces)
+            add = lambda sums, number: (merge(sums, piece(number)), None)
+            return jax.lax.scan(add, piece(first), more)[0]
+
+        return part
+
+    def all_parts(rule: "QuadratureRule", block: Block[Sums]) -> Any:
+        # A device that is left over repeats the last part, which is cut off.
+        numbers = jnp.minimum(share_of(parts), parts - 1)
+        found = jax.lax.map(part_of(rule, block), jax.lax.optimization_barrier(numbers))
+        # As one array, which is one message: the sums are all that is sent.
+        table = gathered(jax.vmap(lambda sums: ravel_pytree(sums)[0])(found))[:parts]
+        split = ravel_pytree(jax.tree.map(lambda a: a[0], found))[1]
+        return jax.vmap(split)(jax.lax.optimization_barrier(table))
+
+    if parts == 1:
+        return part_of(rule, block)(jnp.zeros((), int))
+    return _in_order(jax.vmap(merge), on_each(all_parts, rule, block))
+
+
+def _in_order(merge: Callable[[Any, Any], Any], sums: Any) -> Any:
+    """Merge neighbours until one is left."""
+    while (count := jax.tree.leaves(sums)[0].shape[0]) > 1:
+        assert count % 2 == 0
+        sums = merge(*(jax.tree.map(lambda a, k=k: a[k::2], sums) for k in (0, 1)))
+    return jax.tree.map(lambda a: a[0], sums)

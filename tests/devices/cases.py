@@ -1,0 +1,57 @@
+"""Fields whose scale and shift are compared, here and in processes of their own."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+import sdifp
+from sdifp._field._field import at_with_series
+
+KEY = jax.random.key(5)
+
+
+class Net(eqx.Module):
+    """A network of x and t."""
+
+    mlp: eqx.nn.MLP
+
+    def __call__(self, x, t):
+        return self.mlp(jnp.concatenate([jnp.sin(x), t[None]]))
+
+
+def field(rule, width, **options):
+    net = Net(
+        eqx.nn.MLP(rule.dimension + 1, "scalar", width, 2, jnp.tanh, key=KEY),
+    )
+    u = sdifp.conserve(net, rule, 0.3, lambda t: 1.0 + t, **options)
+    return u.redraw(KEY)
+
+
+def bump(x):
+    return jnp.prod(x * (1.0 - x))
+
+
+CASES = {
+    # 5000 nodes are no multiple of eight parts.
+    "padded": lambda: field(
+        sdifp.monte_carlo(sdifp.Box.cube(3), 5000, key=KEY), 32, profile=bump
+    ),
+    "in chunks": lambda: field(
+        sdifp.sobol(sdifp.Box.cube(4), 2048, key=KEY), 16, gradient=sdifp.Exact(100)
+    ),
+    "subsampled": lambda: field(
+        sdifp.lattice(sdifp.Box.cube(3), 8192, key=KEY),
+        32,
+        gradient=sdifp.Subsampled(50),
+    ),
+    # Two parts for up to eight devices, and one.
+    "few parts": lambda: field(sdifp.midpoint(sdifp.Box.cube(2), 35), 16),
+    "one part": lambda: field(
+        sdifp.midpoint(sdifp.Box.cube(1), 300), 16, gradient=sdifp.Exact(7)
+    ),
+}
+
+
+def coefficients(u, times):
+    """Scale, level, pivot and offset with their first derivatives by t."""
+    return jax.vmap(lambda t: at_with_series(u, t, 1)[1])(times)

@@ -1,0 +1,264 @@
+"""Several devices: the same bits of scale and shift, the same training to rounding."""
+
+import contextlib
+import dataclasses
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CASES, KEY, coefficients
+from quick import once
+
+import sdifp
+from sdifp._field._field import at_with_series
+from sdifp._mesh import gathered, messages, on_each, share_of
+from sdifp._quadrature._stream import part_count
+from sdifp._run import _run
+from sdifp._training import _train
+from sdifp.problems import RandomPoints
+
+
+def on(devices):
+    """Where so many devices compute together; 0 for the usual one."""
+    return jax.set_mesh(sdifp.mesh(devices)) if devices else contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scale_and_shift_have_the_same_bits_on_any_number_of_devices(name):
+    # With their derivatives by t, at several times in one program.
+    u, times = CASES[name](), jnp.linspace(0.1, 0.9, 3)
+    found = {}
+    for n in (0, 1, 2, 3, 4, 8):
+        with on(n):
+            found[n] = np.asarray(eqx.filter_jit(coefficients)(u, times))
+    assert np.all(np.isfinite(found[0]))
+    for n, value in found.items():
+        assert value.tobytes() == found[0].tobytes(), n
+
+
+def test_single_precision_has_the_same_bits_too():
+    with jax.enable_x64(False):
+        u, found = CASES["padded"](), []
+        for n in (0, 2, 8):
+            with on(n):
+                found.append(np.asarray(eqx.filter_jit(coefficients)(u, jnp.ones(2))))
+    assert found[0].dtype == np.float32
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
+
+
+@pytest.mark.parametrize("devices", [3, 8])
+def test_means_have_the_same_bits(devices):
+    rule = sdifp.monte_carlo(sdifp.Box.cube(3), 5000, key=KEY)
+    mean = lambda a: rule.mean(lambda x: jnp.exp(a * x) - 2.0)
+    with on(devices):
+        there = np.asarray(jax.jit(mean)(0.3))
+    assert there.tobytes() == np.asarray(jax.jit(mean)(0.3)).tobytes()
+
+
+@pytest.mark.parametrize("name", ["padded", "subsampled"])
+def test_gradients_agree_to_rounding(name, record_property):
+    u = CASES[name]()
+    params, static = eqx.partition(u, eqx.is_inexact_array)
+    loss = lambda p: jnp.sum(coefficients(eqx.combine(p, static), jnp.ones(2)) ** 2)
+
+    def gradient(n):
+        with on(n):
+            leaves = jax.tree.leaves(once(jax.grad(loss))(params))
+            return np.concatenate([np.asarray(a).ravel() for a in leaves])
+
+    here, there = gradient(0), gradient(4)
+    error = np.max(np.abs(there - here)) / np.max(np.abs(here))
+    record_property(f"gradient on 4 devices, {name}: worst difference", f"{error:.1e}")
+    assert error < 1e-14
+
+
+def test_every_part_is_counted_once_whatever_the_number_of_devices():
+    def own(x):
+        numbers = share_of(10)
+        return gathered(jnp.where(numbers < 10, x[jnp.minimum(numbers, 9)], 0.0))
+
+    x = jnp.arange(10.0)
+    for n in (0, 1, 3, 4, 8):
+        with on(n):
+            found = np.asarray(jax.jit(lambda x: on_each(own, x))(x))
+        assert found[:10].tolist() == x.tolist()
+        assert not found[10:].any()
+
+
+@pytest.mark.parametrize(
+    ("size", "parts"), [(1, 1), (1023, 1), (1024, 2), (4096, 8), (2**30, 64)]
+)
+def test_parts_depend_on_the_size_alone(size, parts):
+    assert part_count(size) == parts
+
+
+ADAM = {"optimiser": sdifp.Adam(0.01), "steps": 8}
+LM = {"optimiser": sdifp.LevenbergMarquardt(), "steps": 4}
+TRAININGS = {
+    "adam": ("advection", sdifp.SDIFP(), {**ADAM, "nodes": 1024}),
+    "sampled": (
+        "reaction_diffusion(5)",
+        sdifp.SDIFP(sdifp.Subsampled(50)),
+        {**ADAM, "nodes": 1024, "estimator": sdifp.Independent(2)},
+    ),
+    "causal, learnt": (
+        "advection",
+        sdifp.SDIFP(),
+        {**ADAM, "nodes": 64, "causal": 1.0, "hard_initial": False},
+    ),
+    "levenberg-marquardt": ("kdv", sdifp.SDIFP(), {**LM, "nodes": 1024}),
+    "more rows than parameters": (
+        "advection",
+        sdifp.Soft(10.0),
+        {**LM, "nodes": 64, "hard_initial": False, "points": RandomPoints(32, 16)},
+    ),
+    "lbfgs": ("advection", sdifp.SDIFP(), {"optimiser": sdifp.LBFGS(), "steps": 4}),
+    "multipliers": ("wave", sdifp.AugmentedLagrangian(), {**ADAM, "nodes": 64}),
+    "afterwards, in windows": (
+        "reaction_diffusion",
+        sdifp.PostHoc(),
+        {**ADAM, "nodes": 64, "windows": 2},
+    ),
+}
+
+
+@functools.cache
+def problem(name):
+    made = name.partition("(")
+    return getattr(sdifp.problems, made[0])(*map(int, made[2].rstrip(")").split()))
+
+
+def training(name, **changes):
+    where, method, settings = TRAININGS[name]
+    small = {"network": sdifp.Architecture(8, 1), "points": RandomPoints(2, 16)}
+    recipe = problem(where).fast.but(windows=1, **small)
+    recipe = recipe.but(**{**settings, **changes})
+    return sdifp.train(
+        problem(where), method, recipe=recipe, every=2, check=False, key=KEY
+    )
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_training_curves_are_equal_to_rounding(name, monkeypatch, record_property):
+    for program in ("advance", "measure"):
+        quick = once(getattr(_train, program).__wrapped__)
+        monkeypatch.setattr(_train, program, quick)
+    curves = []
+    for n in (0, 4):
+        with on(n):
+            rows = [dataclasses.asdict(m) for m in training(name)]
+        curves.append([[r["loss"], r["l2_error"] or 0.0] for r in rows])
+    here, there = map(np.asarray, curves)
+    error = np.max(np.abs(there - here) / np.abs(here + (here == 0.0)))
+    record_property(f"curve on 4 devices, {name}: worst difference", f"{error:.1e}")
+    assert len(here) >= 2
+    assert error < 1e-9
+
+
+def test_bytes_that_are_sent_do_not_grow_with_nodes_nor_with_devices():
+    def sent(n, nodes):
+        with on(n):
+            return training("sampled", nodes=nodes).messages()
+
+    assert sent(0, 1024) == {}
+    size = lambda net: sum(
+        a.nbytes for a in jax.tree.leaves(eqx.filter(net, eqx.is_array))
+    )
+    gradient = size(training("sampled").state.net)
+    some, many, spread = sent(2, 2**15), sent(2, 2**20), sent(8, 2**20)
+    assert some == many == spread
+    # Seven sums of 64 parts, with derivatives, at two times.
+    assert many["all-gather"] == 7 * 64 * 2 * 2 * 8
+    assert gradient <= many["all-reduce"] <= gradient + 200
+    assert many.keys() == {"all-gather", "all-reduce"}
+
+
+def test_messages_are_read_from_a_program():
+    text = """
+  %a = f64[2,64,7]{2,1,0} all-gather(%x), channel_id=1, dimensions={1}
+  %b = (f32[8]{0}, /*index=1*/f32[]) all-reduce(%x, %y), replica_groups={{0,1}}
+  %c = f64[3,7]{1,0} reduce-scatter(%x), channel_id=2
+  %d = f32[4]{0} add(%all-gather.1, %all-reduce.2)
+"""
+    found = messages(text, 4)
+    assert found == {
+        "all-gather": 2 * 64 * 7 * 8,
+        "all-reduce": 36,
+        "reduce-scatter": 4 * 21 * 8,
+    }
+
+
+def test_a_run_goes_on_on_another_number_of_devices(tmp_path, monkeypatch):
+    monkeypatch.setattr(_run, "_PAUSE", 0.0)
+    config = sdifp.Config(
+        "advection",
+        network="Architecture(4, 1)",
+        optimiser="Adam(0.01)",
+        points="RandomPoints(2, 8)",
+        nodes=1024,
+        steps=12,
+        every=4,
+        check=False,
+    )
+    left = iter([False] * 5 + [True])
+    with on(0):
+        whole = sdifp.Run.create(tmp_path / "whole", config)
+        assert whole.train()
+    with on(4):
+        run = sdifp.Run.create(tmp_path / "moved", config)
+        assert not run.train(stop=lambda: next(left))
+    said = []
+    with on(2):
+        run = sdifp.Run.open(tmp_path / "moved", said.append)
+        assert 0 < run.training.step < 12
+        assert run.train()
+    assert said == [
+        "the run was on 4 devices and goes on on 2 devices: its last bits may differ"
+    ]
+    moved, stayed = (r.training.snapshot() for r in (run, whole))
+    for name, value in stayed.items():
+        if name != "known":
+            np.testing.assert_allclose(moved[name], value, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        (9, "between 1 and the 8 that JAX sees .cpu., got 9; XLA_FLAGS=.*count=9"),
+        (0, "between 1 and the 8 that JAX sees .cpu., got 0$"),
+        ("two", "must be a whole number, got 'two'"),
+        (True, "must be a whole number, got True"),
+    ],
+)
+def test_devices_that_there_are_not(devices, words, as_user):
+    with pytest.raises((ValueError, TypeError), match=words):
+        sdifp.mesh(devices)
+
+
+def test_points_that_do_not_divide_are_told_with_those_that_do():
+    words = "18 points of each time .* 4 devices: points must have 16 or 20 .* be 3"
+    with on(4), pytest.raises(ValueError, match=words):
+        training("adam", points=RandomPoints(2, 18))
+    with on(8), pytest.raises(ValueError, match="must have 8 of them, or devices be 3"):
+        training("adam", points=RandomPoints(2, 3))
+
+
+def test_a_field_in_a_training_of_your_own():
+    # Without sdifp.train: the mesh alone says who does what.
+    u = CASES["subsampled"]()
+    x = jax.random.uniform(KEY, (8, 3))
+
+    def loss(u, x):
+        now, series = at_with_series(u, jnp.asarray(0.3), 1)
+        return jnp.mean(jax.vmap(now)(x) ** 2) + series[1, 0] ** 2
+
+    values = []
+    for n in (0, 4):
+        with on(n):
+            step = once(eqx.filter_value_and_grad(loss))
+            value, slope = step(u, x)
+            values.append((float(value), float(slope.net.mlp.layers[0].weight[0, 0])))
+    assert values[0] == pytest.approx(values[1], rel=1e-12)

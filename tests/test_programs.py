@@ -88,7 +88,10 @@ def test_demo_says_what_is_wrong_without_a_traceback(
 
 @pytest.mark.parametrize(
     "name",
-    ["projection", "quadrature", "field", "operators", "peers", "run_overhead"],
+    [
+        *("projection", "quadrature", "field", "operators", "peers", "run_overhead"),
+        "scaling",
+    ],
 )
 def test_benchmark_writes_its_rows(name, tmp_path):
     file = tmp_path / "rows.json"

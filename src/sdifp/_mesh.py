@@ -1,13 +1,15 @@
 """The devices that share a computation: one axis of a mesh of JAX's.
 
-Where a mesh with the axis `points` is set (`jax.set_mesh`), quadrature nodes and
+Where a mesh with the axis `sdifp` is set (`jax.set_mesh`), quadrature nodes and
 collocation points are divided among its devices and everything else is on all of them.
 Without one, nothing here does anything. Depends on nothing but JAX.
 """
 
+import contextlib
+import contextvars
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +19,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxtyping import Array
 
-AXIS = "points"
+AXIS = "sdifp"
 
 EVERYWHERE = PartitionSpec()
 
@@ -71,10 +73,23 @@ def mesh(devices: int | None = None) -> Mesh:
     return Mesh(np.asarray(chosen), (AXIS,), axis_types=(AxisType.Auto,))
 
 
+_ALONE = contextvars.ContextVar("alone", default=False)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Where each device computes for itself, though it is one of several."""
+    before = _ALONE.set(True)
+    try:
+        yield
+    finally:
+        _ALONE.reset(before)
+
+
 def device_count() -> int:
     """How many devices share what is computed here."""
     here = jax.sharding.get_abstract_mesh()
-    return here.shape[AXIS] if AXIS in here.axis_names else 1
+    return 1 if AXIS not in here.axis_names or _ALONE.get() else here.shape[AXIS]
 
 
 def is_divided() -> bool:
@@ -144,10 +159,10 @@ def share_of(count: int) -> Array:
 
 
 _COLLECTIVE = re.compile(
-    r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)"
-    r"(?:-start)?\("
+    r" = (.*?) (all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|"
+    r"collective-permute|collective-broadcast)(-start)?\("
 )
-_ARRAY = re.compile(r"\b[a-z]+(\d+)\[([\d,]*)\]")
+_ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+))\[([\d,]*)\]")
 
 
 def messages(program: str, devices: int) -> dict[str, int]:
@@ -159,11 +174,16 @@ def messages(program: str, devices: int) -> dict[str, int]:
     - `program`: the text of the optimised HLO.
     """
     found: dict[str, int] = {}
-    for shapes, kind in _COLLECTIVE.findall(program):
-        # The result of a reduce-scatter is the part of one device.
+    for shapes, kind, started in _COLLECTIVE.findall(program):
+        arrays = _ARRAY.findall(shapes)
+        if started and kind != "all-reduce":
+            # Operands before results.
+            arrays = arrays[len(arrays) // 2 :]
         size = sum(
-            int(bits) // 8 * math.prod(int(n) for n in dims.split(",") if n)
-            for bits, dims in _ARRAY.findall(shapes)
-        ) * (devices if kind == "reduce-scatter" else 1)
+            int(bits or 8) * math.prod(int(n) for n in dims.split(",") if n) // 8
+            for bits, dims in arrays
+        )
+        # The result of a reduce-scatter is the part of one device.
+        size *= devices if kind == "reduce-scatter" else 1
         found[kind] = found.get(kind, 0) + size
     return found

@@ -32,12 +32,12 @@ def bump(x):
 
 
 CASES = {
-    # 5000 nodes are no multiple of eight parts.
+    # 5001 nodes are no multiple of four parts.
     "padded": lambda: field(
-        sdifp.monte_carlo(sdifp.Box.cube(3), 5000, key=KEY), 32, profile=bump
+        sdifp.monte_carlo(sdifp.Box.cube(3), 5001, key=KEY), 32, profile=bump
     ),
     "in chunks": lambda: field(
-        sdifp.sobol(sdifp.Box.cube(4), 2048, key=KEY), 16, gradient=sdifp.Exact(100)
+        sdifp.sobol(sdifp.Box.cube(4), 8192, key=KEY), 16, gradient=sdifp.Exact(100)
     ),
     "subsampled": lambda: field(
         sdifp.lattice(sdifp.Box.cube(3), 8192, key=KEY),
@@ -45,7 +45,7 @@ CASES = {
         gradient=sdifp.Subsampled(50),
     ),
     # Two parts for up to eight devices, and one.
-    "few parts": lambda: field(sdifp.midpoint(sdifp.Box.cube(2), 35), 16),
+    "few parts": lambda: field(sdifp.midpoint(sdifp.Box.cube(2), 47), 16),
     "one part": lambda: field(
         sdifp.midpoint(sdifp.Box.cube(1), 300), 16, gradient=sdifp.Exact(7)
     ),

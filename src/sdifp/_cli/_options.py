@@ -80,10 +80,14 @@ def config_from(
 def open_run(folder: Path) -> Any:
     """The run in a folder, with JAX at its precision."""
     config = read_config(folder)
-    from .._run import Run
+    from .._run import Run, is_first
+
+    def note(text: str) -> None:
+        if is_first():
+            click.echo(f"note: {text}", err=True)
 
     set_precision(config, folder / PROBLEM_COPY)
-    return Run.open(folder, lambda text: click.echo(f"note: {text}", err=True))
+    return Run.open(folder, note)
 
 
 def run_argument(command: F) -> F:

@@ -12,8 +12,10 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -21,9 +23,15 @@ import click
 from .._folder import checkpoint_files, step_of
 from ._answer import answered
 
-# What JAX, Gloo and gRPC write on the way; a fatal one is followed by a stack.
-_NOISE = re.compile(rb"\[Gloo\]|[IWE]\d{4} \d\d:|WARNING: All log messages before absl")
-_FATAL = re.compile(rb"F\d{4} \d\d:")
+# What JAX, Gloo and gRPC write on the way; a fatal line is followed by a stack.
+_NOISE = re.compile(rb"\[Gloo\] Rank |[IWE]\d{4} \d\d:\S+ +\d+ \S+\.(cc|h):\d+\]")
+_FATAL = re.compile(rb"F\d{4} \d\d:\S+ +\d+ \S+\.(cc|h):\d+\] ")
+# In errors of JAX's that come of another process.
+_OF_OTHERS = re.compile(
+    r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|Gloo|NCCL|[Cc]oordination"
+)
+# JAX takes them from others, too: what is there may not be meant for us unless all are.
+_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES")
 
 
 class Processes(NamedTuple):
@@ -34,23 +42,27 @@ class Processes(NamedTuple):
     process_id: int | None
     num_processes: int | None
     timeout: int
+    devices: int | None
 
     @property
     def options(self) -> str:
         """As they were given."""
-        given = [f"--coordinator {shlex.quote(self.coordinator)}"]
-        if self.process_id is not None:
-            given.append(f"--process-id {self.process_id}")
-        if self.num_processes is not None:
-            given.append(f"--num-processes {self.num_processes}")
-        return " ".join(given)
+        given = {
+            "coordinator": shlex.quote(self.coordinator),
+            "process-id": self.process_id,
+            "num-processes": self.num_processes,
+            "timeout": self.timeout,
+            "devices": self.devices,
+        }
+        return " ".join(f"--{k} {v}" for k, v in given.items() if v is not None)
 
     def join(self) -> None:
         """Find the others, before JAX computes anything."""
         import jax
 
-        # One that falls silent for so long is taken for lost. At the end nobody waits
-        # long for one that has told why it cannot go on.
+        # It would take SIGTERM for itself.
+        jax.config.update("jax_enable_preemption_service", False)
+        # One that falls silent for so long is taken for lost.
         limits: dict[str, Any] = {
             "initialization_timeout": self.timeout,
             "heartbeat_timeout_seconds": self.timeout,
@@ -65,14 +77,23 @@ class Processes(NamedTuple):
                     f"as Slurm or Open MPI do ({error}); give host:port, process-id "
                     f"and num-processes"
                 ) from None
-            return
-        jax.distributed.initialize(
-            self.coordinator,
-            self.num_processes,
-            self.process_id,
-            cluster_detection_method="deactivate",
-            **limits,
-        )
+        else:
+            try:
+                jax.distributed.initialize(
+                    self.coordinator,
+                    self.num_processes,
+                    self.process_id,
+                    cluster_detection_method="deactivate",
+                    **limits,
+                )
+            except jax.errors.JaxRuntimeError as error:
+                raise ValueError(
+                    f"the processes cannot meet at {self.coordinator}: the port may be "
+                    f"in use ({str(error).strip()})"
+                ) from None
+        from .._run import check_devices
+
+        check_devices()
 
 
 def process_options(command: Any) -> Any:
@@ -88,24 +109,21 @@ def process_options(command: Any) -> Any:
             ),
             click.option(
                 "--coordinator",
-                envvar="JAX_COORDINATOR_ADDRESS",
                 default=None,
                 help="Several processes train together: host:port of the first one, "
-                "or auto, as Slurm or Open MPI say.  [env: JAX_COORDINATOR_ADDRESS]",
+                f"or auto, as Slurm or Open MPI say.  [env: {', '.join(_VARIABLES)}]",
             ),
             click.option(
                 "--process-id",
-                envvar="JAX_PROCESS_ID",
                 type=int,
                 default=None,
-                help="Which of them this is, from 0.  [env: JAX_PROCESS_ID]",
+                help="Which of them this is, from 0.",
             ),
             click.option(
                 "--num-processes",
-                envvar="JAX_NUM_PROCESSES",
-                type=int,
+                type=click.IntRange(min=1),
                 default=None,
-                help="How many they are.  [env: JAX_NUM_PROCESSES]",
+                help="How many they are.",
             ),
             click.option(
                 "--timeout",
@@ -124,19 +142,36 @@ def processes_from(
     process_id: int | None,
     num_processes: int | None,
     timeout: int,
+    devices: int | None,
 ) -> Processes | None:
-    """What the options say; None if there is one process."""
+    """What the options say, or the environment; None if there is one process."""
+    found = [os.environ.get(name, "") for name in _VARIABLES]
+    given = {"process-id": process_id, "num-processes": num_processes}
+    if coordinator is None and all(found) and set(given.values()) == {None}:
+        try:
+            coordinator, process_id, num_processes = found[0], *map(int, found[1:])
+        except ValueError:
+            raise click.UsageError(
+                f"{_VARIABLES[1]} and {_VARIABLES[2]} must be whole numbers, got "
+                f"{found[1]!r} and {found[2]!r}"
+            ) from None
     if coordinator is None:
+        for name, value in given.items():
+            if value is not None:
+                raise click.UsageError(
+                    f"--{name} {value} needs --coordinator host:port, the first process"
+                )
+        return None
+    if coordinator == "auto":
         for name, value in (
             ("process-id", process_id),
             ("num-processes", num_processes),
         ):
             if value is not None:
                 raise click.UsageError(
-                    f"--{name} {value} needs --coordinator host:port, the first process"
+                    f"--{name} {value} cannot be given with --coordinator auto"
                 )
-        return None
-    if coordinator != "auto":
+    else:
         host, colon, port = coordinator.rpartition(":")
         if not (host and colon and port.isdigit() and 0 < int(port) < 2**16):
             raise click.UsageError(
@@ -151,7 +186,7 @@ def processes_from(
                 f"--process-id must be from 0 to {num_processes - 1} for "
                 f"--num-processes {num_processes}, got {process_id}"
             )
-    return Processes(coordinator, process_id, num_processes, timeout)
+    return Processes(coordinator, process_id, num_processes, timeout, devices)
 
 
 class Lost(BaseException):
@@ -160,15 +195,16 @@ class Lost(BaseException):
 
 @contextlib.contextmanager
 def losses() -> Iterator[None]:
-    """Where several processes compute together, an error of JAX's is a loss."""
+    """Where several processes compute together, an error of JAX's may be a loss."""
     import jax
 
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
-        if jax.process_count() == 1:
+        text = str(error).strip()
+        if jax.process_count() == 1 or not _OF_OTHERS.search(text):
             raise
-        raise Lost(str(error).splitlines()[0]) from None
+        raise Lost(text.splitlines()[0]) from None
 
 
 def watched(processes: Processes, work: Callable[[], int], folder: Path) -> int:
@@ -189,24 +225,37 @@ def watched(processes: Processes, work: Callable[[], int], folder: Path) -> int:
         _work(processes, work, parent, text_end, events_end)
     os.close(text_end)
     os.close(events_end)
+    caught: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: _pass_on(child, number))
+        signal.signal(number, pass_on)
     fatal = _relay(text)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with open(events) as stream:
         happened = dict(line.split(" ", 1) for line in stream.read().splitlines())
     if "ended" in happened:
         return int(happened["ended"])
-    if "joined" not in happened:
+    end = 1
+    of_others = "JAX distributed service" in fatal
+    if "joined" not in happened and caught:
+        what, end = "interrupted while it waited for the others", 128 + caught[0]
+    elif "joined" not in happened and of_others:
         what = _not_joined(processes)
-    elif code == -signal.SIGABRT or "lost" in happened:
-        what = f"another process of the run was lost ({happened.get('lost', fatal)})"
+    elif "lost" in happened or of_others:
+        reason = happened.get("lost", fatal.partition("absl::Status: ")[2]).strip(" :")
+        what = f"another process of the run was lost ({reason})"
         what += _way_on(processes, folder)
     else:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-        what = f"the process was ended {how}{_way_on(processes, folder)}"
+        what = f"the process was ended {how}{f' ({fatal})' if fatal else ''}"
+        what += _way_on(processes, folder)
     click.echo(f"sdifp: {what}", err=True)
-    return 1
+    return end
 
 
 def _work(
@@ -218,9 +267,12 @@ def _work(
 ) -> NoReturn:
     """The child."""
     # What libraries print must not get between what is printed for a program to read.
-    sys.stdout = os.fdopen(os.dup(1), "w")
+    encoding, errors = sys.stdout.encoding, sys.stdout.errors
+    sys.stdout = os.fdopen(os.dup(1), "w", 1, encoding, errors)
     for descriptor in (1, 2):
         os.dup2(text, descriptor)
+    # At once, while there is nothing to keep.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
     tell = lambda *words: os.write(events, f"{' '.join(map(str, words))}\n".encode())
@@ -228,25 +280,38 @@ def _work(
     def joined() -> int:
         processes.join()
         tell("joined", "")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with losses():
             return work()
 
     try:
         code = answered(joined)
     except Lost as lost:
+        _flush()
         tell("lost", lost)
         os._exit(1)
+    except KeyboardInterrupt:
+        click.echo("sdifp: interrupted", err=True)
+        code = 130
+    except BaseException:
+        # Asked for by SDIFP_TRACEBACK, or something like `sys.exit` of the user's.
+        traceback.print_exc()
+        code = 1
+    _flush()
     tell("ended", code)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
     import jax
 
-    # Waits for the others; where one does not come JAX may end this one by force, which
-    # is no news by now.
+    # Waits for the others, which end, too, or are told of what happened here. Where one
+    # does not come JAX ends this process by force; all has been said by now.
     with contextlib.suppress(Exception):
         jax.distributed.shutdown()
     os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _follow(parent: int) -> None:
@@ -256,13 +321,8 @@ def _follow(parent: int) -> None:
     os._exit(1)
 
 
-def _pass_on(child: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, number)
-
-
 def _relay(descriptor: int) -> str:
-    """Pass on what the child says, without noise; returns the last words of JAX."""
+    """Pass on what the child says, without noise; returns a fatal line of JAX's."""
     fatal, everything = b"", "SDIFP_TRACEBACK" in os.environ
     with open(descriptor, "rb") as stream:
         for line in stream:
@@ -272,7 +332,7 @@ def _relay(descriptor: int) -> str:
                 with contextlib.suppress(OSError):
                     sys.stderr.buffer.write(line)
                     sys.stderr.buffer.flush()
-    return fatal.decode(errors="replace").partition("absl::Status: ")[2].strip(" :\n")
+    return _FATAL.sub(b"", fatal).decode(errors="replace").strip()
 
 
 def _not_joined(processes: Processes) -> str:
@@ -289,11 +349,12 @@ def _not_joined(processes: Processes) -> str:
 
 
 def _way_on(processes: Processes, folder: Path) -> str:
+    if not (folder / "config.toml").is_file():
+        return ""
     files = checkpoint_files(folder / "checkpoints")
-    if not files:
-        return "; there is no checkpoint yet"
+    last = f"is of step {step_of(files[-1])}" if files else "has not been written yet"
     return (
-        f"; the last checkpoint is of step {step_of(files[-1])}; go on with: sdifp "
-        f"resume {shlex.quote(str(folder))} {processes.options}, or without these "
-        f"options on one process"
+        f"; the last checkpoint {last}; go on with: sdifp resume "
+        f"{shlex.quote(str(folder))} {processes.options}, or without these options on "
+        f"one process"
     )

@@ -1,6 +1,7 @@
 """What is seen while a run goes on: a bar on a terminal, lines elsewhere."""
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -95,20 +96,26 @@ def shown(console: Console, name: str) -> Iterator[Bar]:
         yield bar
 
 
+# A signal to all processes of a group may come a second time through the parent.
+_ECHO = 0.5
+
+
 class Signals:
     """Ctrl-C and SIGTERM as a wish to stop; the second one stops at once."""
 
     def __init__(self) -> None:
         self.number = 0
+        self.since = 0.0
 
     def __call__(self) -> bool:
         """Whether to stop."""
         return self.number != 0
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.number:
+        if not self.number:
+            self.number, self.since = number, time.monotonic()
+        elif time.monotonic() - self.since > _ECHO:
             raise KeyboardInterrupt
-        self.number = number
 
     @contextmanager
     def taken(self) -> Iterator[None]:

@@ -79,7 +79,7 @@ def train_command(
     """
     config = config_from(problem, dimension, file, fields)
     folder = out or _default_folder(config)
-    processes = processes_from(coordinator, process_id, num_processes, timeout)
+    processes = processes_from(coordinator, process_id, num_processes, timeout, devices)
     if processes is None:
         check_free(folder)
     # The configuration of a run stands for the problem as it was then.
@@ -116,10 +116,23 @@ def resume_command(
     It ends with the same numbers as if it had never been stopped, on another number of
     devices to rounding.
     """
-    processes = processes_from(coordinator, process_id, num_processes, timeout)
+    processes = processes_from(coordinator, process_id, num_processes, timeout, devices)
     wanted = Wanted(run, devices, tensorboard, report, quiet, as_json)
-    make = lambda config: open_run(run)
-    return _go(wanted, processes, lambda: read_config(run), run / PROBLEM_COPY, make)
+    read = lambda: read_config(run)
+    return _go(wanted, processes, read, run / PROBLEM_COPY, lambda config: _opened(run))
+
+
+def _opened(folder: Path) -> Any:
+    from .._mesh import device_count
+    from .._run import is_first
+
+    run, now = open_run(folder), device_count()
+    if run.devices_before not in (None, now) and is_first():
+        _say(
+            f"note: the devices were {run.devices_before} and are {now}: the last bits "
+            f"may differ"
+        )
+    return run
 
 
 class Wanted(NamedTuple):
@@ -159,7 +172,7 @@ def _go(
     _check_tensorboard(wanted.tensorboard)
 
     def work() -> int:
-        config = _same_everywhere(read, source, wanted.folder)
+        config = _same_everywhere(read, source, wanted.folder, wanted.devices)
         with _on_devices(wanted.devices, config, source):
             return _train(wanted, lambda: make(config))
 
@@ -167,9 +180,11 @@ def _go(
 
 
 def _same_everywhere(
-    read: Callable[[], Config], source: Path | None, folder: Path
+    read: Callable[[], Config], source: Path | None, folder: Path, devices: int | None
 ) -> Config:
     """The configuration with its precision, which must be that of all processes."""
+    import jax
+
     from .._run import check_alike, versions
 
     found: list[Config] = []
@@ -183,7 +198,14 @@ def _same_everywhere(
             fields["problem"] = hashlib.sha256(copy.read_bytes()).hexdigest()[:16]
         checkpoints = checkpoint_files(folder / "checkpoints")
         newest = checkpoints[-1].name if checkpoints else None
-        return {**versions(), **fields, "out": folder.name, "checkpoint": newest}
+        return {
+            **versions(),
+            **fields,
+            "devices": devices,
+            "kind of device": jax.devices()[0].device_kind,
+            "out": folder.name,
+            "checkpoint": newest,
+        }
 
     check_alike(settings)
     return found[0]
@@ -212,7 +234,7 @@ def _on_devices(
 def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
     from rich.console import Console
 
-    from .._run import is_first
+    from .._run import by_first, is_first
     from .._training import TrainingDiverged
     from ._progress import Signals, shown
 
@@ -259,13 +281,14 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
     if not quiet:
         _say("measuring the field ...")
     result = run.evaluate()
-    if not first:
-        return 0
     page = None
     if wanted.report:
         from .._report import write_report
 
-        page = write_report(folder)
+        # The others wait: who leaves first is missed.
+        page = by_first(lambda: write_report(folder))
+    if not first:
+        return 0
     if wanted.as_json:
         print_json({"run": str(folder), **result})
         return 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
@@ -108,7 +109,9 @@ class Adam(_Gradient):
             check_positive("clip", self.clip)
 
     def transformation(self, steps: int) -> optax.GradientTransformation:
-        adam = optax.adam(self.decay.schedule(self.rate, steps))
+        schedule = self.decay.schedule(self.rate, steps)
+        # Of a whole number it would be in float32, in double precision, too.
+        adam = optax.adam(lambda count: schedule(jnp.asarray(count, float)))
         if self.clip is None:
             return adam
         return optax.chain(optax.clip_by_global_norm(self.clip), adam)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, UInt32
 
 from .._mesh import gathered, on_each, share_of
 
@@ -18,15 +18,22 @@ Sums = TypeVar("Sums")
 Block = Callable[[Array, Array], Sums]
 """What is made of some nodes and their weights."""
 
-# A rule is cut into a power of two of parts, each with at least so many nodes, and not
-# more than so many. They depend on the rule alone: whoever sums a part, it is the same
-# program on the same nodes, so the result has the same bits on any number of devices.
-_LEAST, _MOST = 512, 64
+# A rule is cut into parts, whose number depends on its size alone. Whoever sums a part,
+# it is the same program on the same nodes, and one program merges all parts: so the
+# result has the same bits on any number of devices. More parts are larger messages.
+_PART_NODES, _MOST_PARTS = 1024, 256
 
 
 def part_count(size: int) -> int:
-    """How many parts a rule of so many nodes is cut into."""
-    return 1 << (max(1, min(_MOST, size // _LEAST)).bit_length() - 1)
+    """How many parts a rule of so many nodes is cut into: a power of two."""
+    return 1 << (max(1, min(_MOST_PARTS, size // _PART_NODES)).bit_length() - 1)
+
+
+def node_numbers(number: Array, step: int) -> UInt32[Array, " step"]:
+    """The nodes of one block; unsigned, for with those that fill the last one there may
+    be 2^31 and more."""
+    first = number.astype(jnp.uint32) * step
+    return first + jnp.arange(step, dtype=jnp.uint32)
 
 
 def streamed(
@@ -55,11 +62,11 @@ def streamed(
     def part_of(rule: "QuadratureRule", block: Block[Sums]) -> Callable[[Array], Sums]:
         @jax.checkpoint
         def piece(number: Array) -> Sums:
-            index = number * step + jnp.arange(step)
+            index = node_numbers(number, step)
             if parts * pieces * step == size:
-                return block(*rule.at(index))
+                return block(*rule.at(index.astype(int)))
             # The last node stands in for those beyond it, and counts nothing.
-            nodes, weights = rule.at(jnp.minimum(index, size - 1))
+            nodes, weights = rule.at(jnp.minimum(index, size - 1).astype(int))
             return block(nodes, jnp.where(index < size, weights, 0.0))
 
         def part(number: Array) -> Sums:

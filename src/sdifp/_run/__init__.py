@@ -11,7 +11,9 @@ from ._build import where as where
 from ._evaluation import values as values
 from ._predict import predict as predict
 from ._processes import RunError as RunError
+from ._processes import by_first as by_first
 from ._processes import check_alike as check_alike
+from ._processes import check_devices as check_devices
 from ._processes import is_first as is_first
 from ._run import Run as Run
 from ._run import versions as versions

@@ -28,7 +28,7 @@ def told(value: Any) -> list[Any]:
     if jax.process_count() == 1:
         return [value]
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
-    lengths = _all(np.asarray([data.size]))[:, 0]
+    lengths = agreed([data.size])[:, 0]
     padded = np.pad(data, (0, int(lengths.max()) - data.size))
     rows = zip(_all(padded), lengths, strict=True)
     return [json.loads(row[:length].tobytes()) for row, length in rows]
@@ -36,9 +36,9 @@ def told(value: Any) -> list[Any]:
 
 def agreed(numbers: Sequence[int]) -> np.ndarray:
     """A few whole numbers of each process, one row for each."""
-    if jax.process_count() == 1:
-        return np.asarray(numbers)[None]
-    return _all(np.asarray(numbers))
+    # Of one type whatever the precision, in which processes may differ.
+    row = np.asarray(numbers, np.int32)
+    return row[None] if jax.process_count() == 1 else _all(row)
 
 
 def by_first(work: Callable[[], Result]) -> Result | None:
@@ -52,12 +52,26 @@ def by_first(work: Callable[[], Result]) -> Result | None:
             out = work()
         except Exception as found:
             error = found
-    kind, text = told((type(error).__name__, str(error)) if error else ("", ""))[0]
+    wrong_input = isinstance(error, ValueError | TypeError)
+    text, wrong_input = told((None if error is None else str(error), wrong_input))[0]
     if error is not None:
         raise error
-    if kind:
-        raise (ValueError if kind == "ValueError" else RunError)(f"process 0: {text}")
+    if text is not None:
+        raise (ValueError if wrong_input else RunError)(f"process 0: {text}")
     return out
+
+
+def check_devices() -> None:
+    """Raise `ValueError` unless every process has as many devices: else they cannot
+    tell each other anything."""
+    counts = [0] * jax.process_count()
+    for device in jax.devices():
+        counts[device.process_index] += 1
+    if len(set(counts)) > 1:
+        which = ", ".join(f"{n} on process {k}" for k, n in enumerate(counts))
+        raise ValueError(
+            f"every process must have as many devices as the others, got {which}"
+        )
 
 
 def check_alike(work: Callable[[], dict[str, Any]]) -> None:

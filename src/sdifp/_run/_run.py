@@ -33,7 +33,7 @@ from .._training import Metrics, Trained, Training, TrainingDiverged, train
 from ._build import Built, build, precision_now
 from ._checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
 from ._evaluation import certificate_of, integrals_of, picture_of
-from ._processes import RunError, agreed, by_first
+from ._processes import RunError, agreed, by_first, check_alike
 
 # Seconds between two looks at the clock, at signals and at the progress bar. Each
 # costs about 20 ms: the compiled loop is entered again, with fresh memory.
@@ -79,6 +79,8 @@ class Run:
         )
         self._saved_step = -1
         self._damaged: list[Path] = []
+        self.devices_before: int | None = None
+        "how many computed what it was opened with"
 
     @staticmethod
     def create(
@@ -143,12 +145,7 @@ class Run:
                 f"the run was at {_list(found.info['versions'])} and goes on at "
                 f"{_list(versions())}: its last bits may differ"
             )
-        devices = found.info.get("devices", 1)
-        if devices != device_count():
-            warn(
-                f"the run was on {_devices(devices)} and goes on on "
-                f"{_devices(device_count())}: its last bits may differ"
-            )
+        run.devices_before = found.info.get("devices", 1)
         run.training.restore(found.arrays)
         run._saved_step, run._damaged = run.training.step, found.damaged
         return run
@@ -167,6 +164,8 @@ class Run:
         """
         training = self.training
         with ExitStack() as stack:
+            # What was read from a disk may be older on one of the processes.
+            check_alike(lambda: {"step": training.step})
             by_first(lambda: stack.enter_context(self._locked()))
             by_first(self._take_up)
             saved = time.monotonic()
@@ -332,10 +331,6 @@ def machine() -> str:
     text = f"{platform.machine()}, {os.cpu_count()} cores, {count} x {kind}"
     processes = jax.process_count()
     return text if processes == 1 else f"{text}, {processes} processes"
-
-
-def _devices(count: int) -> str:
-    return "1 device" if count == 1 else f"{count} devices"
 
 
 def _list(named: dict[str, str]) -> str:

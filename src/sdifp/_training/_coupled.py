@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._field import ConservedField, at_with_series
-from .._mesh import averaged
+from .._mesh import alone, averaged
 
 Row = Callable[[Any, Array, Array], Array]
 """A function of (u, x, t) that returns one number."""
@@ -60,6 +60,11 @@ def coefficients_at(u: ConservedField, t: Float[Array, ""], order: int) -> Coeff
     return Coefficients(jnp.stack([scale, offset], 1), level, pivot)
 
 
+def _by_itself(row: Row, u: Any, x: Array, t: Array) -> Array:
+    with alone():
+        return row(u, x, t)
+
+
 def rows_and_derivatives(
     row: Row,
     field: Callable[[Array], Any],
@@ -76,8 +81,10 @@ def rows_and_derivatives(
     - `field`: the field with given parameters.
     - `order`: of the highest derivative by t in `row`.
     """
+    # A quadrature inside a row would add up what belongs to rows of other devices.
+    own_row: Row = lambda u, x, t: _by_itself(row, u, x, t)
     if not isinstance(field(flat), ConservedField):
-        one = jax.value_and_grad(lambda flat, x, t: row(field(flat), x, t))
+        one = jax.value_and_grad(lambda flat, x, t: own_row(field(flat), x, t))
         over_x = jax.vmap(one, (None, 0, None))
         rows, slopes = jax.vmap(over_x, (None, 0, 0))(flat, x, t)
         return rows.reshape(-1), slopes.reshape(-1, flat.size)
@@ -87,7 +94,7 @@ def rows_and_derivatives(
     ) -> Array:
         u = field(flat)
         given = eqx.tree_at(lambda c: c.live, rest, live)
-        return row(FrozenCorrection(u.net, given, t, u.profile), x, t)
+        return own_row(FrozenCorrection(u.net, given, t, u.profile), x, t)
 
     def at_time(x: Array, t: Array) -> tuple[Array, Array]:
         at = lambda flat: coefficients_at(field(flat), t, order)

@@ -52,7 +52,8 @@ class StepObjective(eqx.Module):
             return averaged(jax.value_and_grad(own)(params))
 
         def backward(gradient: Any, cotangent: Array) -> tuple[Any]:
-            return (jax.tree.map(lambda g: cotangent * g, gradient),)
+            times = lambda g: (cotangent * g).astype(g.dtype)
+            return (jax.tree.map(times, gradient),)
 
         of_all.defvjp(forward, backward)
         return of_all(params)

@@ -72,7 +72,8 @@ class Training:
     ):
         method.check(problem)
         recipe.points.check(problem.box)
-        _check_devices(recipe, problem)
+        self._points = points_at_each_time(recipe, problem)
+        _check_devices(self._points)
         # The method may have an estimator of its own: refuse it where a recipe would.
         recipe.but(estimator=method.estimator(recipe))
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
@@ -225,6 +226,7 @@ class Training:
 
     def advance(self, count: int) -> None:
         """Take `count` steps, or as many as the window in training has left."""
+        _check_devices(self._points)
         count = min(count, self.recipe.steps - int(self.state.step))
         if not self._compiled:
             advance(*self._arguments(0))
@@ -335,15 +337,15 @@ def points_at_each_time(recipe: Recipe, problem: Problem) -> int:
     return jax.eval_shape(draw, jax.random.key(0)).shape[1]
 
 
-def _check_devices(recipe: Recipe, problem: Problem) -> None:
-    devices, n = device_count(), points_at_each_time(recipe, problem)
+def _check_devices(n: int) -> None:
+    devices, processes = device_count(), jax.process_count()
     if n % devices:
         near = [devices * k for k in (n // devices, n // devices + 1) if k]
-        fewer = max(k for k in range(1, devices) if n % k == 0)
+        fewer = [k for k in range(processes, devices, processes) if n % k == 0]
         raise ValueError(
             f"the {n} points of each time cannot be divided among {devices} devices: "
-            f"points must have {' or '.join(map(str, near))} of them, or devices be "
-            f"{fewer}"
+            f"points must have {' or '.join(map(str, near))} of them"
+            + (f", or devices be {fewer[-1]}" if fewer else "")
         )
 
 

@@ -1,0 +1,258 @@
+"""More devices: time of a step, bytes that they send each other, memory of each, and
+what that predicts for machines with more of them.
+
+python benchmarks/scaling.py                 # eight devices of one CPU
+python benchmarks/scaling.py --streamed 27   # scale and shift on 2^27 nodes, too
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import platform
+import resource
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+DEVICES = (1, 2, 4, 8)
+
+Rows = list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A step: nodes, points at each of two times, dimension."""
+
+    nodes: int
+    points: int
+    dimension: int
+    devices: int = 1
+
+
+def begun(setting: Setting) -> Any:
+    """A training, on its devices."""
+    import jax
+
+    import sdifp
+
+    problem = sdifp.problems.reaction_diffusion(setting.dimension)
+    recipe = problem.fast.but(
+        network=sdifp.Architecture(64, 2),
+        points=sdifp.problems.RandomPoints(2, setting.points),
+        nodes=setting.nodes,
+        final_nodes=setting.nodes,
+        optimiser=sdifp.Adam(),
+        gradient=sdifp.Subsampled(256),
+        estimator=sdifp.Independent(8),
+        windows=1,
+        steps=10_000,
+    )
+    return sdifp.train(problem, recipe=recipe, check=False, key=jax.random.key(0))
+
+
+@contextlib.contextmanager
+def on(devices: int) -> Any:
+    """One device as it always is, or several."""
+    import jax
+
+    import sdifp
+
+    if devices == 1:
+        yield
+    else:
+        with jax.set_mesh(sdifp.mesh(devices)):
+            yield
+
+
+def times(settings: list[Setting], rounds: int) -> dict[Setting, float]:
+    """Seconds of a step of each, in turns: the median of the best third."""
+    trainings = {}
+    for setting in settings:
+        with on(setting.devices):
+            trainings[setting] = begun(setting)
+            trainings[setting].advance(1)
+    found: dict[Setting, list[float]] = {s: [] for s in settings}
+    for _ in range(rounds):
+        for setting, training in trainings.items():
+            with on(setting.devices):
+                began = time.perf_counter()
+                training.advance(2)
+                found[setting].append((time.perf_counter() - began) / 2)
+    keep = max(1, rounds // 3)
+    return {s: statistics.median(sorted(v)[:keep]) for s, v in found.items()}
+
+
+def scaling(rounds: int, quick: bool, rows: Rows) -> None:
+    """Time of a step against devices, at equal work and at equal work for each."""
+    d, unit = (3, 2**9) if quick else (20, 2**12)
+    strong = [Setting(8 * unit, 256, d, n) for n in DEVICES]
+    weak = [Setting(unit * n, 32 * n, d, n) for n in DEVICES]
+    found = times([*strong, *weak], rounds)
+    print(f"\nTime of a step against that of one device, d = {d}")
+    print("| devices | equal work | equal work for each device |")
+    print("|---|---|---|")
+    for n, a, b in zip(DEVICES, strong, weak, strict=True):
+        ratios = found[a] / found[strong[0]], found[b] / found[weak[0]]
+        print(f"| {n} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
+        names = ("equal work", "equal work for each device")
+        for name, ratio in zip(names, ratios, strict=True):
+            rows.append({"measured": name, "contender": str(n), "ratio": ratio})
+
+
+def traffic(quick: bool, rows: Rows) -> None:
+    """Bytes and memory of the compiled step."""
+    print("\nBytes that devices exchange in a step, and temporary memory of each")
+    print("| d | nodes | devices | sums | gradient and loss | parameters | MiB |")
+    print("|---|---|---|---|---|---|---|")
+    settings = [
+        Setting(2**14, 64, 10, 8),
+        Setting(2**17, 64, 10, 2),
+        Setting(2**17, 64, 10, 8),
+        Setting(2**20, 64, 10, 8),
+        Setting(2**24, 64, 10, 8),
+        Setting(2**20, 64, 100, 8),
+        Setting(2**20, 64, 1000, 8),
+    ]
+    for setting in settings[:1] if quick else settings:
+        import equinox as eqx
+        import jax
+
+        with on(setting.devices):
+            training = begun(setting)
+            sent = dict(training.messages())
+            memory = training.memory() / 2**20
+        arrays = jax.tree.leaves(eqx.filter(training.state.net, eqx.is_array))
+        size = sum(a.nbytes for a in arrays)
+        sums, gradient = sent.pop("all-gather"), sent.pop("all-reduce")
+        assert not sent, sent
+        rows.append(
+            {
+                "measured": "bytes and memory",
+                "contender": f"2^{setting.nodes.bit_length() - 1}",
+                **dataclasses.asdict(setting),
+                "sums": sums,
+                "gradient": gradient,
+                "parameters": size,
+                "mebibytes": memory,
+            }
+        )
+        print(
+            f"| {setting.dimension} | 2^{setting.nodes.bit_length() - 1} | "
+            f"{setting.devices} | {sums} | {gradient} | {size} | {memory:.1f} |"
+        )
+
+
+def model(rounds: int, quick: bool, rows: Rows) -> None:
+    """Parts of a step on one device, and what they predict."""
+    d, m = (3, 2**9) if quick else (100, 2**14)
+    base, nodes, points = Setting(m, 64, d), Setting(4 * m, 64, d), Setting(m, 512, d)
+    found = times([base, nodes, points], rounds)
+    of_node = (found[nodes] - found[base]) / (nodes.nodes - base.nodes)
+    of_point = (found[points] - found[base]) / (points.points - base.points)
+    rest = found[base] - base.nodes * of_node - base.points * of_point
+    rest = max(rest, 0.0)
+    print(f"\nParts of a step on one device, d = {d}, two times")
+    print(f"a node {1e9 * of_node:.0f} ns, a point of each time ", end="")
+    print(f"{1e6 * of_point:.2f} us, the rest {1e3 * rest:.2f} ms")
+    training = begun(base)
+    import equinox as eqx
+    import jax
+
+    arrays = jax.tree.leaves(eqx.filter(training.state.net, eqx.is_array))
+    gradient = sum(a.nbytes for a in arrays)
+    parts = 256
+    sums = parts * 7 * 2 * 2 * 4
+    latency, bandwidth = 10e-6, 10e9
+    print(
+        f"Assumed: every device as fast as this one, {1e6 * latency:.0f} us for a "
+        f"message and {bandwidth / 1e9:.0f} GB/s. A step with 2^24 nodes and 8192 "
+        f"points of each time:"
+    )
+    print("| devices | nodes | points | rest | messages | step | efficiency |")
+    print("|---|---|---|---|---|---|---|")
+    alone = 0.0
+    for n in (1, 8, 64, 1024):
+        a = 2**24 * of_node / min(n, parts)
+        b = 8192 * of_point / n
+        # A ring: each byte passes every device once, a gradient twice; two sums and
+        # one gradient, each in log2 n steps at the least.
+        c = 0.0
+        if n > 1:
+            c = 3 * latency * math.log2(n) + (2 * gradient + sums) / bandwidth
+        step = a + b + rest + c
+        alone = alone or step
+        rows.append({"measured": "model", "contender": str(n), "seconds": step})
+        print(
+            f"| {n} | {a:.3f} s | {b:.4f} s | {rest:.4f} s | {c:.5f} s | "
+            f"{step:.3f} s | {alone / (n * step):.2f} |"
+        )
+
+
+def streamed(power: int, devices: int) -> None:
+    """Scale and shift of one time on very many nodes."""
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+
+    import sdifp
+
+    key, box = jax.random.key(0), sdifp.Box.cube(100)
+    mlp = eqx.nn.MLP(101, "scalar", 32, 2, jnp.tanh, key=key)
+    net = lambda x, t: mlp(jnp.concatenate([x, t[None]]))
+    u = sdifp.conserve(net, sdifp.sobol(box, 2**power, key=key), 0.3, 1.0)
+    with on(devices):
+        run = eqx.filter_jit(lambda u, t: u.at(t).correction)
+        compiled = run.lower(u, jnp.asarray(0.5)).compile().compiled
+        bytes_needed = compiled.memory_analysis().temp_size_in_bytes
+        began = time.perf_counter()
+        found = jax.block_until_ready(run(u, jnp.asarray(0.5)))
+        seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    print(f"\nScale and shift on 2^{power} = {2**power:.3g} nodes in d = 100")
+    print(
+        f"{devices} devices: {seconds:.0f} s with compilation, "
+        f"{bytes_needed / 2**20:.1f} MiB of temporaries on each, "
+        f"{peak:.0f} MiB at the most of the whole process; "
+        f"the nodes would take {4 * 100 * 2**power / 2**30:.0f} GiB; scale "
+        f"{float(found.scale):.6g}"
+    )
+
+
+def main() -> None:
+    """Print all tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="of each time")
+    parser.add_argument("--streamed", type=int, help="2^so many nodes, and no tables")
+    parser.add_argument("--quick", action="store_true", help="small, to try it")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    args = parser.parse_args()
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = (
+        f"{flags} --xla_force_host_platform_device_count={DEVICES[-1]}"
+    )
+    import jax
+
+    print(
+        f"JAX {jax.__version__}, {platform.machine()}, {os.cpu_count()} cores, "
+        f"{jax.device_count()} devices, float32"
+    )
+    if args.streamed is not None:
+        streamed(args.streamed, DEVICES[-1])
+        return
+    rows: Rows = []
+    rounds = 1 if args.quick else args.rounds
+    scaling(rounds, args.quick, rows)
+    traffic(args.quick, rows)
+    model(rounds, args.quick, rows)
+    if args.json is not None:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""Two real processes here: the same bits, and what happens if one is lost."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import CASES, coefficients
+
+from sdifp._cli._processes import Lost, losses, processes_from
+from sdifp._folder import checkpoint_files, step_of
+from sdifp._run import _processes, check_alike
+
+pytestmark = pytest.mark.program
+HERE = Path(__file__).parent
+SETTINGS = [
+    *("--optimiser", "Adam(0.01)", "--network", "Architecture(4, 1)"),
+    *("--points", "RandomPoints(2, 8)", "--nodes", "2048", "--no-check"),
+    *("--precision", "float64", "--no-report"),
+]
+FAST = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+
+def environment(**changes):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
+    return {**kept, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": FAST, **changes}
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def start(*arguments, env=None, **options):
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env or environment(),
+        **options,
+    )
+
+
+def sdifp_pair(*arguments, own=((), ()), **options):
+    """Two processes with the same arguments, and some of their own."""
+    port = free_port()
+    return [
+        start(
+            *("-m", "sdifp", *arguments, *own[number]),
+            *("--coordinator", f"127.0.0.1:{port}"),
+            *("--process-id", number, "--num-processes", 2),
+            **options,
+        )
+        for number in (0, 1)
+    ]
+
+
+def ended(processes, seconds=120):
+    """Exit codes, outputs, and what was said beside."""
+    try:
+        texts = [p.communicate(timeout=seconds) for p in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    codes = [p.returncode for p in processes]
+    return codes, [t[0] for t in texts], [t[1] for t in texts]
+
+
+def has_checkpoint(folder, after=0, seconds=90):
+    """Wait until there is one."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        files = checkpoint_files(folder / "checkpoints")
+        if files and step_of(files[-1]) > after:
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def test_two_processes_find_the_bits_of_one(tmp_path):
+    port, out = free_port(), tmp_path / "found.npz"
+    env = environment(PYTHONPATH=str(HERE), XLA_FLAGS="")
+    pair = [start(HERE / "two_processes.py", n, port, out, env=env) for n in (0, 1)]
+    codes, _, said = ended(pair, 200)
+    assert codes == [0, 0], said
+    with np.load(out) as archive:
+        assert archive["devices"] == 2
+        for name in ("padded", "subsampled"):
+            here = eqx.filter_jit(coefficients)(
+                CASES[name](), jnp.linspace(0.1, 0.9, 3)
+            )
+            assert archive[name].tobytes() == np.asarray(here).tobytes()
+
+
+def test_a_run_of_two_processes_is_that_of_one(tmp_path):
+    train = ["train", "advection", *SETTINGS, "--steps", 12, "--every", 4, "--json"]
+    pair = sdifp_pair(*train, "--out", tmp_path / "two")
+    codes, out, said = ended(pair)
+    assert codes == [0, 0], said
+    # The first one alone speaks, and nothing else is between.
+    assert json.loads(out[0])["finished"]
+    assert "2 processes" in json.loads(out[0])["machine"]
+    assert out[1] == said[1] == ""
+    assert "[Gloo]" not in said[0]
+    one = start("-m", "sdifp", *train, "--out", tmp_path / "one")
+    codes, _, said = ended([one])
+    assert codes == [0], said
+    texts = [(tmp_path / k / "metrics.jsonl").read_text() for k in ("one", "two")]
+    rows = [[json.loads(line) for line in text.splitlines()] for text in texts]
+    for mine, theirs in zip(*rows, strict=True):
+        assert mine["step"] == theirs["step"]
+        assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-12)
+        # The loss hardly depends on the scale of the raw network, and Adam makes steps
+        # of rounding errors where a gradient is nearly zero.
+        assert theirs["scale"] == pytest.approx(mine["scale"], rel=1e-6)
+
+
+def test_a_killed_process_ends_the_other_with_the_way_on(tmp_path):
+    folder = tmp_path / "run"
+    many = ["--steps", 100_000, "--every", 50_000, "--checkpoint-seconds", 0.5]
+    pair = sdifp_pair("train", "advection", *SETTINGS, *many, "--out", folder)
+    assert has_checkpoint(folder, after=1)
+    pair[1].kill()
+    began = time.monotonic()
+    out = pair[0].communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    assert pair[0].returncode == 1
+    pair[1].communicate(timeout=30)
+    kept = step_of(checkpoint_files(folder / "checkpoints")[-1])
+    last = out[1].splitlines()[-1]
+    assert last.startswith("sdifp: another process of the run was lost (")
+    assert f"the last checkpoint is of step {kept}; go on with: sdifp resume" in last
+    # The command that it says, and the stop that only one of them hears of, twice: as
+    # a member of a group, and through its parent.
+    pair = sdifp_pair("resume", folder, "--no-report", start_new_session=True)
+    assert has_checkpoint(folder, after=kept)
+    os.killpg(pair[1].pid, signal.SIGTERM)
+    codes, _, said = ended(pair)
+    assert codes == [143, 143], said
+    assert "go on with: sdifp resume" in said[0]
+    assert step_of(checkpoint_files(folder / "checkpoints")[-1]) > kept
+
+
+def test_a_silent_process_ends_the_other_in_time(tmp_path):
+    folder = tmp_path / "run"
+    many = ["--steps", 100_000, "--every", 50_000, "--checkpoint-seconds", 0.5]
+    limit = ["--timeout", 5]
+    pair = sdifp_pair("train", "advection", *SETTINGS, *many, *limit, "--out", folder)
+    assert has_checkpoint(folder, after=1)
+    children = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pair[1].pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    for pid in map(int, children):
+        os.kill(pid, signal.SIGSTOP)
+    text = pair[0].communicate(timeout=60)[1]
+    assert pair[0].returncode == 1
+    last = text.splitlines()[-1]
+    assert "another process of the run was lost (UNAVAILABLE: " in last
+    assert "go on with: sdifp resume" in last
+    assert "Check failure" not in text
+    # The worker of a process that is killed goes with it.
+    pair[1].kill()
+    for pid in map(int, children):
+        os.kill(pid, signal.SIGCONT)
+    pair[1].communicate(timeout=30)
+
+
+def test_processes_that_differ_say_in_what(tmp_path):
+    own = (
+        ("--seed", 1, "--steps", 5, "--precision", "float32", "--devices", 2),
+        ("--seed", 2, "--steps", 7),
+    )
+    out = ["--out", tmp_path / "run"]
+    codes, _, said = ended(sdifp_pair("train", "advection", *SETTINGS, *out, own=own))
+    assert codes == [2, 2], said
+    for text in said:
+        assert "seed is 1 on process 0 and 2 on process 1" in text
+        assert "steps is 5 on process 0 and 7 on process 1" in text
+        assert "precision is 'float32' on process 0 and 'float64'" in text
+        assert "devices is 2 on process 0 and None on process 1" in text
+        assert len(text.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_one_process_is_told_by_all(tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    (tmp_path / "mine.py").write_text("problem = nothing\n")
+    out = ["--out", tmp_path / "taken"]
+    codes, _, said = ended(sdifp_pair("train", "advection", *SETTINGS, *out))
+    assert codes == [2, 2], said
+    words = "taken exists and is not an empty folder"
+    assert said[0].startswith("sdifp: /")
+    assert said[1].startswith("sdifp: process 0: ")
+    assert all(words in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (1, "sdifp: no coordinator answered at 127.0.0.1:{} within 2 seconds"),
+        (0, "sdifp: not all of the 2 processes came to 127.0.0.1:{} within 2 seconds"),
+    ],
+)
+def test_a_process_that_is_alone_gives_up_in_time(number, words, tmp_path):
+    port = free_port()
+    alone = start(
+        *("-m", "sdifp", "train", "advection", *SETTINGS, "--out", tmp_path / "run"),
+        *("--coordinator", f"127.0.0.1:{port}", "--timeout", 2),
+        *("--process-id", number, "--num-processes", 2),
+    )
+    codes, _, said = ended([alone], 60)
+    assert codes == [1]
+    assert said[0].startswith(words.format(port))
+    assert len(said[0].splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wait_for_the_others_can_be_interrupted(tmp_path):
+    alone = start(
+        *("-m", "sdifp", "train", "advection", *SETTINGS, "--out", tmp_path / "run"),
+        *("--coordinator", f"127.0.0.1:{free_port()}"),
+        *("--process-id", 1, "--num-processes", 2),
+    )
+    time.sleep(5)
+    alone.send_signal(signal.SIGINT)
+    codes, _, said = ended([alone], 20)
+    assert codes == [130]
+    assert said == ["sdifp: interrupted while it waited for the others\n"]
+
+
+def test_slurm_tells_processes_where_the_others_are(tmp_path):
+    def task(number):
+        slurm = {
+            "SLURM_JOB_ID": str(os.getpid()),
+            "SLURM_STEP_NODELIST": "localhost",
+            "SLURM_NTASKS": "2",
+            "SLURM_PROCID": str(number),
+            "SLURM_LOCALID": str(number),
+            "SLURM_STEP_NUM_NODES": "1",
+        }
+        arguments = ["--steps", 3, "--coordinator", "auto", "--out", tmp_path / "run"]
+        return start(
+            *("-m", "sdifp", "train", "advection", *SETTINGS, *arguments),
+            env=environment(**slurm),
+        )
+
+    codes, out, said = ended([task(0), task(1)])
+    assert codes == [0, 0], said
+    assert "Look at" in out[0]
+
+
+def test_auto_needs_someone_who_knows(tmp_path):
+    arguments = ["--coordinator", "auto", "--out", tmp_path / "run"]
+    alone = start("-m", "sdifp", "train", "advection", *SETTINGS, *arguments)
+    codes, _, said = ended([alone], 60)
+    assert codes == [2]
+    assert "coordinator is auto, and nothing here tells of other processes" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--process-id", 1], "--process-id 1 needs --coordinator host:port"),
+        (["--num-processes", 2], "--num-processes 2 needs --coordinator"),
+        (["--coordinator", "here"], "must be host:port or auto, got 'here'"),
+        (["--coordinator", "here:0"], "must be host:port or auto, got 'here:0'"),
+        (["--coordinator", "a:1"], "needs --process-id and --num-processes"),
+        (
+            ["--coordinator", "a:1", "--process-id", 2, "--num-processes", 2],
+            "--process-id must be from 0 to 1 for --num-processes 2, got 2",
+        ),
+        (["--devices", 9], "devices must be between 1 and the 8 that JAX sees"),
+        (["--devices", 0], "devices must be between 1 and the 8 that JAX sees"),
+        (
+            ["--devices", 3, "--points", "RandomPoints(2, 8)"],
+            "the 8 points of each time cannot be divided among 3 devices",
+        ),
+        (["--timeout", 0], "0 is not in the range x>=1"),
+        (["--num-processes", 0], "0 is not in the range x>=1"),
+        (
+            ["--coordinator", "auto", "--process-id", 0],
+            "--process-id 0 cannot be given with --coordinator auto",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_sentence(arguments, words, call, tmp_path):
+    code, _, said = call("train", "advection", "--out", tmp_path / "run", *arguments)
+    assert code == 2
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_variables_of_others_do_not_make_processes(monkeypatch):
+    monkeypatch.setenv("JAX_PROCESS_ID", "1")
+    assert processes_from(None, None, None, 60, None) is None
+    monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "here:1234")
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "2")
+    found = processes_from(None, None, None, 60, None)
+    assert found == ("here:1234", 1, 2, 60, None)
+    assert found.options == (
+        "--coordinator here:1234 --process-id 1 --num-processes 2 --timeout 60"
+    )
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    with pytest.raises(click.UsageError, match="must be whole numbers, got '1' and"):
+        processes_from(None, None, None, 60, None)
+
+
+def test_errors_that_are_of_this_process_are_no_loss(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    full = "RESOURCE_EXHAUSTED: Out of memory"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=full), losses():
+        raise jax.errors.JaxRuntimeError(full)
+    with pytest.raises(Lost, match="Gloo AllGather failed"), losses():
+        raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo AllGather failed\nmore")
+
+
+def test_versions_that_differ_are_named(monkeypatch):
+    mine, theirs = {"jax": "0.10.2", "seed": 1}, {"jax": "0.9.0", "seed": 1}
+    rows = [{"error": None, "is": mine}, {"error": None, "is": theirs}]
+    monkeypatch.setattr(_processes, "told", lambda value: rows)
+    words = "do not agree: jax is '0.10.2' on process 0 and '0.9.0' on process 1$"
+    with pytest.raises(ValueError, match=words):
+        check_alike(lambda: mine)
+    rows[1] = {"error": "there is no file", "is": {}}
+    with pytest.raises(ValueError, match=r"^process 1: there is no file"):
+        check_alike(lambda: mine)

@@ -164,8 +164,6 @@ def model(rounds: int, quick: bool, rows: Rows) -> None:
 
     arrays = jax.tree.leaves(eqx.filter(training.state.net, eqx.is_array))
     gradient = sum(a.nbytes for a in arrays)
-    parts = 256
-    sums = parts * 7 * 2 * 2 * 4
     latency, bandwidth = 10e-6, 10e9
     print(
         f"Assumed: every device as fast as this one, {1e6 * latency:.0f} us for a "
@@ -176,7 +174,9 @@ def model(rounds: int, quick: bool, rows: Rows) -> None:
     print("|---|---|---|---|---|---|---|")
     alone = 0.0
     for n in (1, 8, 64, 1024):
-        a = 2**24 * of_node / min(n, parts)
+        a = 2**24 * of_node / n
+        # Seven sums of each part and their derivatives, at two times, in float32.
+        sums = max(256, n) * 7 * 2 * 2 * 4
         b = 8192 * of_point / n
         # A ring: each byte passes every device once, a gradient twice; two sums and
         # one gradient, each in log2 n steps at the least.

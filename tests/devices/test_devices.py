@@ -93,7 +93,9 @@ def test_every_part_is_counted_once_whatever_the_number_of_devices():
     ("size", "parts"), [(1, 1), (2047, 1), (2048, 2), (4096, 4), (2**30, 256)]
 )
 def test_parts_depend_on_the_size_alone(size, parts):
-    assert part_count(size) == parts
+    assert part_count(size) == parts == part_count(size, 256)
+    # Who has more devices than that wants them all to work.
+    assert part_count(2**30, 1000) == 1024
 
 
 ADAM = {"optimiser": sdifp.Adam(0.01), "steps": 8}

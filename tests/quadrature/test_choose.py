@@ -218,3 +218,9 @@ def test_single_precision_is_enough_for_a_choice():
         key = jax.random.key(1)
         assert rule_for(Box.cube(2), tolerance=1e-4).size <= 64
         assert rule_for(Box.cube(5), tolerance=3e-2, key=key).name == "lattice"
+
+
+def test_very_many_nodes_are_not_searched_for(capsys):
+    rule = rule_for(Box.cube(5), 2**23, key=KEY, explain=True)
+    assert (rule.name, rule.size) == ("sobol", 2**23)
+    assert "more nodes than a lattice is searched for" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from jaxtyping import Array
 from .._core import Certificate, assemble, time_list
 from .._domain import Box
 from .._quadrature import QuadratureRule, lattice, monte_carlo, sobol
+from .._quadrature._lattice import MOST_SEARCHED_NODES
 from .._quadrature._rule import two_means
 from ._field import ConservedField, FieldAt
 from ._targets import Times, target_at
@@ -79,7 +80,7 @@ def _two_integrals(now: FieldAt, rule: QuadratureRule) -> Array:
 def independent_rule(box: Box, size: int, key: Array) -> QuadratureRule:
     """A randomised rule of a box that shares nothing with another of this size."""
     nodes = max(_NODES, 1 << (size - 1).bit_length())
-    if box.dimension <= 100:
+    if box.dimension <= 100 and nodes <= MOST_SEARCHED_NODES:
         return lattice(box, nodes, key=key)
     if box.dimension <= scipy.stats.qmc.Sobol.MAXDIM:
         return sobol(box, nodes, key=key)

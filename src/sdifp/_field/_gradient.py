@@ -50,7 +50,7 @@ class Exact(GradientMode):
 
     **Arguments:**
 
-    - `chunk`: how many nodes are evaluated at a time.
+    - `chunk`: how many nodes are evaluated at a time, at the most.
     """
 
     chunk: int = eqx.field(static=True, default=_CHUNK)
@@ -78,7 +78,7 @@ class Subsampled(GradientMode):
         `k` nodes at random: for Sobol points and lattices a smaller rule of their kind
         (far less noise if `k` is a power of two), else one node from each of `k` runs
         of neighbours.
-    - `chunk`: how many nodes are evaluated at a time.
+    - `chunk`: how many nodes are evaluated at a time, at the most.
     """
 
     k: int = eqx.field(static=True)
@@ -127,7 +127,7 @@ class Detached(GradientMode):
 
     **Arguments:**
 
-    - `chunk`: how many nodes are evaluated at a time.
+    - `chunk`: how many nodes are evaluated at a time, at the most.
     """
 
     chunk: int = eqx.field(static=True, default=_CHUNK)

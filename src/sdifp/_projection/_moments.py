@@ -24,7 +24,7 @@ from .._core import MomentAlgebra
 _CHUNK = 2**16
 
 # Up to here the sums are plain, which Taylor mode (jax.experimental.jet) needs: it
-# cannot pass a custom derivative rule.
+# cannot pass a custom derivative rule. (Nor a loop, which larger rules are summed by.)
 _PLAIN = 2**12
 
 _Total = Callable[[Array], Array]

@@ -11,7 +11,7 @@ import scipy.stats.qmc
 from jaxtyping import Array, Float
 
 from .._domain import Box
-from ._lattice import lattice
+from ._lattice import MOST_SEARCHED_NODES, lattice
 from ._monte_carlo import monte_carlo
 from ._rule import QuadratureRule, check_size
 from ._sobol import sobol
@@ -117,13 +117,16 @@ def _build(
         return rule, f"{d} {plural}, so a tensor product, spectral where smooth"
     assert key is not None
     size = 1 << (budget.bit_length() - 1)
-    if d <= min(_LATTICE_DIMENSIONS, size // 4):
+    if d <= min(_LATTICE_DIMENSIONS, size // 4) and size <= MOST_SEARCHED_NODES:
         return lattice(box, size, key=key), (
             f"{d} dimensions, so a shifted rank-1 lattice, of second order for smooth "
             f"fields"
         )
     if d <= scipy.stats.qmc.Sobol.MAXDIM:
-        return sobol(box, size, key=key), f"{d} dimensions, so scrambled Sobol points"
+        many = d <= _LATTICE_DIMENSIONS and size > MOST_SEARCHED_NODES
+        why = " and more nodes than a lattice is searched for" if many else ""
+        reason = f"{d} dimensions{why}, so scrambled Sobol points"
+        return sobol(box, size, key=key), reason
     return monte_carlo(box, budget, key=key), (
         f"{d} dimensions, more than any low-discrepancy sequence here has"
     )

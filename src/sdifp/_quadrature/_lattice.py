@@ -16,6 +16,10 @@ from ._rule import (
     seed_from,
 )
 
+# The search takes some arrays of the size of the rule; beyond, Sobol points are chosen
+# where nobody asks for a lattice.
+MOST_SEARCHED_NODES = 2**22
+
 # Beyond this many axes a searched generator gains nothing over a random one.
 _SEARCHED_AXES = 256
 

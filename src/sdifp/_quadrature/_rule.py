@@ -131,8 +131,9 @@ class QuadratureRule(eqx.Module):
         - `function`: maps one point, shape (d,), to an array of any fixed shape. Inside
             `jit` on several devices it should be a module or an `eqx.Partial` that
             holds the arrays which it needs, instead of a lambda that closes over them.
-        - `chunk`: how many nodes are evaluated at a time; memory is proportional to
-            it and does not grow with the size of the rule, backward pass included.
+        - `chunk`: how many nodes are evaluated at a time, at the most; memory is
+            proportional to it and does not grow with the size of the rule, backward
+            pass included.
 
         Examples:
             >>> import sdifp

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, UInt32
 
-from .._mesh import gathered, on_each, share_of
+from .._mesh import device_count, gathered, on_each, share_of
 
 if TYPE_CHECKING:
     from ._rule import QuadratureRule
@@ -24,9 +24,11 @@ Block = Callable[[Array, Array], Sums]
 _PART_NODES, _MOST_PARTS = 1024, 256
 
 
-def part_count(size: int) -> int:
-    """How many parts a rule of so many nodes is cut into: a power of two."""
-    return 1 << (max(1, min(_MOST_PARTS, size // _PART_NODES)).bit_length() - 1)
+def part_count(size: int, devices: int = 1) -> int:
+    """How many parts a rule of so many nodes is cut into: a power of two, the same for
+    all numbers of devices but very large ones, which would have nothing to do."""
+    most = max(_MOST_PARTS, 1 << (devices - 1).bit_length())
+    return 1 << (max(1, min(most, size // _PART_NODES)).bit_length() - 1)
 
 
 def node_numbers(number: Array, step: int) -> UInt32[Array, " step"]:
@@ -52,7 +54,7 @@ def streamed(
         with the rule; weights may be zero.
     - `merge`: of two neighbours.
     """
-    size, parts = rule.size, part_count(rule.size)
+    size, parts = rule.size, part_count(rule.size, device_count())
     length = -(-size // parts)
     pieces = -(-length // min(chunk, length))
     step = -(-length // pieces)

@@ -16,7 +16,7 @@ import sdifp
 from sdifp._field._field import at_with_series
 from sdifp._mesh import along, gathered, messages, on_each, share_of
 from sdifp._quadrature._stream import node_numbers, part_count
-from sdifp._run import _run
+from sdifp._run import _run, devices_for
 from sdifp._training import _train
 from sdifp._training._coupled import rows_and_derivatives
 from sdifp.problems import RandomPoints
@@ -302,3 +302,13 @@ def test_single_precision_networks_in_double_precision():
         )
         again.advance(2)
     assert again.step == 2
+
+
+@pytest.mark.parametrize(("points", "devices"), [(48, 8), (50, 5), (7, 7), (11, 1)])
+def test_of_accelerators_all_that_divide_the_points_are_used(
+    points, devices, monkeypatch
+):
+    config = sdifp.Config("advection", points=f"RandomPoints(2, {points})")
+    assert devices_for(config) == 1
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert devices_for(config) == devices

@@ -10,11 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import CASES, KEY, coefficients
+from jax.flatten_util import ravel_pytree
 from quick import once
 
 import sdifp
 from sdifp._field._field import at_with_series
-from sdifp._mesh import along, gathered, messages, on_each, share_of
+from sdifp._mesh import (
+    alone,
+    along,
+    averaged,
+    gathered,
+    messages,
+    on_each,
+    share_of,
+)
 from sdifp._quadrature._stream import node_numbers, part_count
 from sdifp._run import _run, devices_for
 from sdifp._training import _train
@@ -312,3 +321,20 @@ def test_of_accelerators_all_that_divide_the_points_are_used(
     assert devices_for(config) == 1
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     assert devices_for(config) == devices
+
+
+def test_a_field_that_a_device_evaluates_for_itself():
+    # After it was evaluated with the others, in the same program.
+    params, static = eqx.partition(CASES["few parts"](), eqx.is_inexact_array)
+    slope = jax.grad(lambda p: eqx.combine(p, static).at(0.3).scale)
+    flat = lambda tree: ravel_pytree(tree)[0]
+
+    def both(params):
+        shared = averaged(flat(slope(params)))
+        with alone():
+            return shared, flat(slope(params))
+
+    here = np.asarray(jax.jit(lambda p: flat(slope(p)))(params))
+    with on(2):
+        for there in jax.jit(lambda p: on_each(both, p))(params):
+            np.testing.assert_allclose(np.asarray(there), here, rtol=1e-11, atol=1e-14)

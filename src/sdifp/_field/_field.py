@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._core import Target, explain, targets_for, time_list
+from .._mesh import device_count
 from .._projection import (
     AbsoluteFloor,
     Correction,
@@ -115,7 +116,7 @@ class ConservedField(eqx.Module):
                 f"t must be one time, got shape {jnp.shape(t)}; leave the batch to vmap"
             )
         time = None if t is None else jnp.asarray(t, jnp.result_type(float, t))
-        raw, correction, means = _correction_at(self, time)
+        raw, correction, means = _correction_at(self, time, device_count())
         return FieldAt(self.net, time, raw, correction, means, self.profile)
 
     def __call__(
@@ -264,8 +265,10 @@ def at_with_series(
 
 @eqx.filter_jit
 def _correction_at(
-    field: ConservedField, time: Array | None
+    field: ConservedField, time: Array | None, devices: int
 ) -> tuple[Moments, Correction, tuple[Array | None, ...]]:
+    # A program for each number of devices, which `jit` does not see by itself.
+    del devices
     params, rest = eqx.partition(field.net, eqx.is_inexact_array)
     # On the parameters, never on values: that would cut derivatives in x and t too.
     frozen = eqx.combine(jax.tree.map(jax.lax.stop_gradient, params), rest)

@@ -47,7 +47,7 @@ def begun(setting: Setting) -> Any:
         final_nodes=setting.nodes,
         optimiser=sdifp.Adam(),
         gradient=sdifp.Subsampled(256),
-        estimator=sdifp.Independent(8),
+        estimator=sdifp.Independent(min(8, setting.dimension)),
         windows=1,
         steps=10_000,
     )

@@ -2,7 +2,7 @@
 what that predicts for machines with more of them.
 
 python benchmarks/scaling.py                 # eight devices of one CPU
-python benchmarks/scaling.py --streamed 27   # scale and shift on 2^27 nodes, too
+python benchmarks/scaling.py --streamed 27   # 2^27 nodes instead, in ten minutes
 """
 
 import argparse
@@ -193,34 +193,55 @@ def model(rounds: int, quick: bool, rows: Rows) -> None:
         )
 
 
-def streamed(power: int, devices: int) -> None:
-    """Scale and shift of one time on very many nodes."""
+def streamed(power: int, devices: int, rows: Rows) -> None:
+    """Scale and shift of one time on very many nodes, and a step of a training."""
     import equinox as eqx
     import jax
     import jax.numpy as jnp
 
     import sdifp
 
-    key, box = jax.random.key(0), sdifp.Box.cube(100)
-    mlp = eqx.nn.MLP(101, "scalar", 32, 2, jnp.tanh, key=key)
+    key, d = jax.random.key(0), 100
+    mlp = eqx.nn.MLP(d + 1, "scalar", 32, 2, jnp.tanh, key=key)
     net = lambda x, t: mlp(jnp.concatenate([x, t[None]]))
-    u = sdifp.conserve(net, sdifp.sobol(box, 2**power, key=key), 0.3, 1.0)
+    rule = sdifp.sobol(sdifp.Box.cube(d), 2**power, key=key)
+    u = sdifp.conserve(net, rule, 0.3, 1.0)
+    print(
+        f"\n2^{power} = {2**power:.3g} nodes in d = {d} on {devices} devices, ", end=""
+    )
+    print(f"which would take {4 * d * 2**power / 2**30:.3g} GiB")
+    print("| | seconds | MiB of each device | MiB of the process |")
+    print("|---|---|---|---|")
+
+    def row(name: str, seconds: float, temporaries: int) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        each = temporaries / 2**20
+        print(f"| {name} | {seconds:.0f} | {each:.1f} | {peak:.0f} |")
+        rows.append(
+            {
+                "measured": "streamed",
+                "contender": name,
+                "nodes": 2**power,
+                "seconds": seconds,
+                "mebibytes": each,
+                "process": peak,
+            }
+        )
+
     with on(devices):
         run = eqx.filter_jit(lambda u, t: u.at(t).correction)
-        compiled = run.lower(u, jnp.asarray(0.5)).compile().compiled
-        bytes_needed = compiled.memory_analysis().temp_size_in_bytes
+        program = run.lower(u, jnp.asarray(0.5)).compile()
         began = time.perf_counter()
-        found = jax.block_until_ready(run(u, jnp.asarray(0.5)))
+        found = jax.block_until_ready(program(u, jnp.asarray(0.5)))
         seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    print(f"\nScale and shift on 2^{power} = {2**power:.3g} nodes in d = 100")
-    print(
-        f"{devices} devices: {seconds:.0f} s with compilation, "
-        f"{bytes_needed / 2**20:.1f} MiB of temporaries on each, "
-        f"{peak:.0f} MiB at the most of the whole process; "
-        f"the nodes would take {4 * 100 * 2**power / 2**30:.0f} GiB; scale "
-        f"{float(found.scale):.6g}"
-    )
+        assert jnp.isfinite(found.scale), found.scale
+        memory = program.compiled.memory_analysis().temp_size_in_bytes
+        row("scale and shift at one time", seconds, memory)
+
+        training = begun(Setting(2**power, 64, d, devices))
+        training.advance(1)
+        row("a step of a training", training.seconds, training.memory())
+        assert jnp.isfinite(training.state.total), training.state.total
 
 
 def main() -> None:
@@ -243,14 +264,14 @@ def main() -> None:
         f"JAX {jax.__version__}, {platform.machine()}, {os.cpu_count()} cores, "
         f"{jax.device_count()} devices, float32"
     )
-    if args.streamed is not None:
-        streamed(args.streamed, DEVICES[-1])
-        return
     rows: Rows = []
-    rounds = 1 if args.quick else args.rounds
-    scaling(rounds, args.quick, rows)
-    traffic(args.quick, rows)
-    model(rounds, args.quick, rows)
+    if args.streamed is not None:
+        streamed(args.streamed, DEVICES[-1], rows)
+    else:
+        rounds = 1 if args.quick else args.rounds
+        scaling(rounds, args.quick, rows)
+        traffic(args.quick, rows)
+        model(rounds, args.quick, rows)
     if args.json is not None:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -78,15 +78,30 @@ def ended(processes, seconds=120):
     return codes, [t[0] for t in texts], [t[1] for t in texts]
 
 
-def has_checkpoint(folder, after=0, seconds=90):
-    """Wait until there is one."""
+def eventually(condition, seconds=90):
+    """Wait until something is so."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        files = checkpoint_files(folder / "checkpoints")
-        if files and step_of(files[-1]) > after:
+        if condition():
             return True
         time.sleep(0.2)
     return False
+
+
+def has_checkpoint(folder, after=0):
+    """Wait until there is one."""
+    newest = lambda: max(
+        map(step_of, checkpoint_files(folder / "checkpoints")), default=0
+    )
+    return eventually(lambda: newest() > after)
+
+
+def children_of(process):
+    """Those that compute."""
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True
+    )
+    return [int(pid) for pid in found.stdout.split()]
 
 
 def test_two_processes_find_the_bits_of_one(tmp_path):
@@ -159,13 +174,8 @@ def test_a_silent_process_ends_the_other_in_time(tmp_path):
     limit = ["--timeout", 5]
     pair = sdifp_pair("train", "advection", *SETTINGS, *many, *limit, "--out", folder)
     assert has_checkpoint(folder, after=1)
-    children = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(pair[1].pid)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    for pid in map(int, children):
+    children = children_of(pair[1])
+    for pid in children:
         os.kill(pid, signal.SIGSTOP)
     text = pair[0].communicate(timeout=60)[1]
     assert pair[0].returncode == 1
@@ -175,7 +185,7 @@ def test_a_silent_process_ends_the_other_in_time(tmp_path):
     assert "Check failure" not in text
     # The worker of a process that is killed goes with it.
     pair[1].kill()
-    for pid in map(int, children):
+    for pid in children:
         os.kill(pid, signal.SIGCONT)
     pair[1].communicate(timeout=30)
 
@@ -237,9 +247,9 @@ def test_a_wait_for_the_others_can_be_interrupted(tmp_path):
         *("--coordinator", f"127.0.0.1:{free_port()}"),
         *("--process-id", 1, "--num-processes", 2),
     )
-    time.sleep(5)
+    assert eventually(lambda: children_of(alone))
     alone.send_signal(signal.SIGINT)
-    codes, _, said = ended([alone], 20)
+    codes, _, said = ended([alone], 60)
     assert codes == [130]
     assert said == ["sdifp: interrupted while it waited for the others\n"]
 

@@ -216,6 +216,18 @@ def watched(processes: Processes, work: Callable[[], int], folder: Path) -> int:
     """
     text, text_end = os.pipe()
     events, events_end = os.pipe()
+    caught: list[int] = []
+    children: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, number)
+
+    # Taken before there is a child, so that none is left behind.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
     parent = os.getpid()
     # Nothing has been computed yet: there are no threads.
     child = os.fork()
@@ -223,17 +235,11 @@ def watched(processes: Processes, work: Callable[[], int], folder: Path) -> int:
         os.close(text)
         os.close(events)
         _work(processes, work, parent, text_end, events_end)
+    children.append(child)
+    for number in list(caught):
+        os.kill(child, number)
     os.close(text_end)
     os.close(events_end)
-    caught: list[int] = []
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
     fatal = _relay(text)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with open(events) as stream:
@@ -272,7 +278,8 @@ def _work(
     for descriptor in (1, 2):
         os.dup2(text, descriptor)
     # At once, while there is nothing to keep.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()
     tell = lambda *words: os.write(events, f"{' '.join(map(str, words))}\n".encode())

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from cases import CASES, coefficients
 
-from sdifp._cli._processes import Lost, losses, processes_from
+from sdifp._cli._processes import processes_from
+from sdifp._cli._watched import Lost, losses
 from sdifp._folder import checkpoint_files, step_of
 from sdifp._run import _processes, check_alike
 

@@ -25,7 +25,8 @@ from ._options import (
     run_argument,
     set_precision,
 )
-from ._processes import Processes, process_options, processes_from, watched
+from ._processes import Processes, process_options, processes_from
+from ._watched import watched
 
 
 def _train_options(command: Any) -> Any:
@@ -172,7 +173,7 @@ def _go(
     _check_tensorboard(wanted.tensorboard)
 
     def work() -> int:
-        config = _same_everywhere(read, source, wanted.folder, wanted.devices)
+        config = _same_everywhere(read, source, wanted, processes)
         with _on_devices(wanted.devices, config, source):
             return _train(wanted, lambda: make(config))
 
@@ -180,31 +181,41 @@ def _go(
 
 
 def _same_everywhere(
-    read: Callable[[], Config], source: Path | None, folder: Path, devices: int | None
+    read: Callable[[], Config],
+    source: Path | None,
+    wanted: Wanted,
+    processes: Processes | None,
 ) -> Config:
     """The configuration with its precision, which must be that of all processes."""
+    if processes is None:
+        return set_precision(read(), source)
     import jax
 
-    from .._run import check_alike, versions
+    from .._run import build, check_alike, versions
+    from ..problems._sketch import sketch
 
     found: list[Config] = []
 
     def settings() -> dict[str, Any]:
-        found.append(set_precision(read(), source))
-        fields = dataclasses.asdict(found[0])
-        file = found[0].problem_file
+        config = set_precision(read(), source)
+        found.append(config)
+        fields = dataclasses.asdict(config)
+        file = config.problem_file
         if file is not None:
             copy = source if source is not None and source.is_file() else file
-            fields["problem"] = hashlib.sha256(copy.read_bytes()).hexdigest()[:16]
-        checkpoints = checkpoint_files(folder / "checkpoints")
-        newest = checkpoints[-1].name if checkpoints else None
+            digest = hashlib.sha256(copy.read_bytes()).hexdigest()[:16]
+            fields["problem"] = f"a file with the digest {digest}"
+        checkpoints = checkpoint_files(wanted.folder / "checkpoints")
         return {
             **versions(),
             **fields,
-            "devices": devices,
+            "devices": wanted.devices,
             "kind of device": jax.devices()[0].device_kind,
-            "out": folder.name,
-            "checkpoint": newest,
+            "num-processes": processes.num_processes,
+            "out": wanted.folder.name,
+            "checkpoint": checkpoints[-1].name if checkpoints else None,
+            # Of data and modules beside the file, too.
+            **sketch(build(config, source).problem),
         }
 
     check_alike(settings)

@@ -191,7 +191,8 @@ def _executed(file: Path, source: Path | None) -> tuple[Problem, bool]:
         if callable(found):
             found = found()
         wanted = bool(jax.config.read("jax_enable_x64"))
-    except Exception as error:
+    # SystemExit: of `sys.exit` in the file.
+    except (Exception, SystemExit) as error:
         raise ProblemFileError(f"problem: {where(error) or str(error)}") from error
     finally:
         jax.config.update("jax_enable_x64", before)

@@ -28,7 +28,7 @@ _SAFETY = 10.0
 _AXES = 3
 
 # The program runs once, so it is not worth the time to optimise it.
-_once: Any = eqx.filter_jit(  # type: ignore[call-overload]
+once: Any = eqx.filter_jit(  # type: ignore[call-overload]
     compiler_options={"xla_backend_optimization_level": 0}
 )
 
@@ -40,7 +40,7 @@ def check_problem(problem: "Problem", key: Array) -> None:
     for_points, for_rules = jax.random.split(key)
     points = problem.box.sample(for_points, _POINTS)
     rules = _rules(problem, for_rules)
-    found = jax.tree.map(np.asarray, _once(_look)(problem, points, rules))
+    found = jax.tree.map(np.asarray, once(_look)(problem, points, rules))
     initial = found["initial"]
     if not np.all(np.isfinite(initial)):
         raise ValueError("initial must be finite on the whole box, and is not")

@@ -255,6 +255,129 @@ def test_a_wait_for_the_others_can_be_interrupted(tmp_path):
     assert said == ["sdifp: interrupted while it waited for the others\n"]
 
 
+def coordinated(where, *arguments, process=0, of=2):
+    """One process that looks for the others somewhere."""
+    return start(
+        *("-m", "sdifp", "train", "advection", *SETTINGS, *arguments),
+        *("--coordinator", where, "--process-id", process, "--num-processes", of),
+    )
+
+
+def test_a_port_that_is_taken_and_a_host_that_is_not_known(tmp_path):
+    out = ["--out", tmp_path / "run", "--timeout", 2]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        first = coordinated(f"127.0.0.1:{port}", *out)
+        second = coordinated("nowhere.invalid:1234", *out, process=1)
+        codes, _, said = ended([first, second], 60)
+    assert codes == [2, 2], said
+    words = f"sdifp: the coordinator cannot listen on port {port}: Address already in"
+    assert said[0].startswith(words)
+    words = "sdifp: the coordinator's host nowhere.invalid was not known within 2 sec"
+    assert said[1].startswith(words)
+    assert [len(text.splitlines()) for text in said] == [1, 1]
+
+
+def test_a_number_that_two_processes_have(tmp_path):
+    where = f"127.0.0.1:{free_port()}"
+    out = ["--out", tmp_path / "run", "--timeout", 8]
+    three = [coordinated(where, *out, process=n, of=3) for n in (0, 1, 1)]
+    codes, _, said = ended(three, 90)
+    assert codes == [1, 1, 1], said
+    assert any("each needs a process-id of its own" in text for text in said), said
+
+
+PROBLEM = """
+import os, jax.numpy as jnp, sdifp
+from beside import AMPLITUDE
+
+calls = []
+
+def initial(x):
+    calls.append(0)
+    if len(calls) == int(os.environ.get("FAILS", 0)):
+        raise RuntimeError("only here")
+    return AMPLITUDE * jnp.sin(jnp.pi * x[0])
+
+problem = sdifp.Problem(
+    sdifp.Box([0.0], [2.0], periodic=True),
+    1.0,
+    sdifp.Residual(sdifp.time_derivative() - 0.1 * sdifp.laplacian()),
+    initial,
+    mass=0.0,
+)
+"""
+
+
+def pair_with_file(tmp_path, amplitudes=(1.0, 1.0), environments=({}, {}), timeout=60):
+    """Two processes with a problem file each, and what it imports beside it."""
+    port, pair = free_port(), []
+    for number in (0, 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "mine.py").write_text(PROBLEM)
+        text = f"AMPLITUDE = {amplitudes[number]}\n"
+        (folder / "beside.py").write_text(text)
+        pair.append(
+            start(
+                *("-m", "sdifp", "train", folder / "mine.py", *SETTINGS, "--steps", 2),
+                *("--out", tmp_path / "run", "--coordinator", f"127.0.0.1:{port}"),
+                *("--process-id", number, "--num-processes", 2, "--timeout", timeout),
+                env=environment(**environments[number]),
+            )
+        )
+    return pair
+
+
+def test_problems_that_differ_in_what_stands_beside_them(tmp_path):
+    codes, _, said = ended(pair_with_file(tmp_path, amplitudes=(0.1, 0.3)))
+    assert codes == [2, 2], said
+    for text in said:
+        assert "the processes do not agree: initial is '" in text
+        assert len(text.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_in_the_problem_of_one_process_is_told_by_both(tmp_path):
+    # When the problem is made, at the latest when it is looked at.
+    pair = pair_with_file(tmp_path, environments=({}, {"FAILS": "1"}))
+    codes, _, said = ended(pair)
+    assert codes == [2, 2], said
+    assert said[0].startswith("sdifp: process 1: problem: ")
+    assert all("RuntimeError: only here" in text for text in said)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_later_error_of_one_process_ends_the_other_before_the_time_is_over(tmp_path):
+    pair = pair_with_file(tmp_path, environments=({}, {"FAILS": "6"}), timeout=10 * 60)
+    codes, _, said = ended(pair, 120)
+    assert codes[0] == 1
+    assert "another process of the run was lost (" in said[0]
+    assert codes[1] == 2
+    assert "RuntimeError: only here" in said[1]
+
+
+def test_outputs_that_are_closed_are_no_matter(tmp_path):
+    port = free_port()
+    shell = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", sys.executable, "-m", "sdifp"]
+    train = ["train", "advection", *SETTINGS, "--steps", "2"]
+    pair = [
+        subprocess.Popen(
+            [
+                *(*shell, *train, "--out", str(tmp_path / "run")),
+                *("--coordinator", f"127.0.0.1:{port}", "--process-id", str(number)),
+                *("--num-processes", "2"),
+            ],
+            env=environment(),
+        )
+        for number in (0, 1)
+    ]
+    assert [p.wait(120) for p in pair] == [0, 0]
+    assert (tmp_path / "run" / "result.json").is_file()
+
+
 def test_slurm_tells_processes_where_the_others_are(tmp_path):
     def task(number):
         slurm = {
@@ -338,8 +461,12 @@ def test_errors_that_are_of_this_process_are_no_loss(monkeypatch):
     full = "RESOURCE_EXHAUSTED: Out of memory"
     with pytest.raises(jax.errors.JaxRuntimeError, match=full), losses():
         raise jax.errors.JaxRuntimeError(full)
-    with pytest.raises(Lost, match="Gloo AllGather failed"), losses():
-        raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo AllGather failed\nmore")
+    with pytest.raises(ValueError, match="were CANCELLED"), losses():
+        raise ValueError("flights were CANCELLED: all")
+    # Small messages fail with the second kind.
+    for kind in (jax.errors.JaxRuntimeError, ValueError):
+        with pytest.raises(Lost, match=r"Gloo AllGather failed$"), losses():
+            raise kind("UNKNOWN: Gloo AllGather failed\nmore")
 
 
 def test_versions_that_differ_are_named(monkeypatch):

@@ -99,9 +99,12 @@ class Processes(NamedTuple):
                     ("", int(port)), family=family, dualstack_ipv6=both
                 ).close()
             except OSError as error:
+                why = (
+                    error.strerror if error.errno is None else os.strerror(error.errno)
+                )
                 raise ValueError(
-                    f"the coordinator cannot listen on port {port}: {error.strerror}; "
-                    f"choose one that is free"
+                    f"the coordinator cannot listen on port {port}: {why}; choose one "
+                    f"that is free"
                 ) from None
 
 

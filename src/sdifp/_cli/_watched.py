@@ -155,9 +155,12 @@ def _work(
     except KeyboardInterrupt:
         click.echo("sdifp: interrupted", err=True)
         code = 130
-    except BaseException:
+    except BaseException as error:
         # Asked for by SDIFP_TRACEBACK, or something like `sys.exit` of the user's.
-        traceback.print_exc()
+        if "SDIFP_TRACEBACK" in os.environ:
+            traceback.print_exc()
+        else:
+            click.echo(f"sdifp: {type(error).__name__}: {error}", err=True)
         code = 1
     _flush()
     tell("ended", code)

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from ._build import where
+
 Result = TypeVar("Result")
 
 
@@ -77,12 +79,13 @@ def check_devices() -> None:
 def check_alike(work: Callable[[], dict[str, Any]]) -> None:
     """Raise `ValueError` on every process unless what it makes is the same on all:
     names and values of settings. An error on one of them is told by all."""
-    settings, error = {}, None
+    settings, error, words = {}, None, None
     try:
         settings = work()
-    except Exception as found:
-        error = found
-    rows = told({"error": None if error is None else str(error), "is": settings})
+    # SystemExit: of `sys.exit` in a file of the user's.
+    except (Exception, SystemExit) as found:
+        error, words = found, where(found) or str(found)
+    rows = told({"error": words, "is": settings})
     if error is not None:
         raise error
     for number, row in enumerate(rows):

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "_projection": {"_checks", "_core"},
     "_field": {"_checks", "_core", "_domain", "_mesh", "_quadrature", "_projection"},
     "torch": {"_core", "_domain", "_field"},
-    "_operators": {"_checks", "_projection", "_field", "_timing"},
+    "_operators": {"_checks", "_mesh", "_projection", "_field", "_timing"},
     "_networks": {"_checks", "_domain"},
     "_optimisers": {"_checks", "_mesh"},
     "problems": {

@@ -74,11 +74,13 @@ def mesh(devices: int | None = None) -> Mesh:
 
 
 _ALONE = contextvars.ContextVar("alone", default=False)
+_DIVIDED = contextvars.ContextVar("divided", default=False)
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Where each device computes for itself, though it is one of several."""
+    """Where each device computes for itself, though it is one of several: whatever is
+    evaluated at points of its own, in which there may be an integral."""
     before = _ALONE.set(True)
     try:
         yield
@@ -89,12 +91,16 @@ def alone() -> Iterator[None]:
 def device_count() -> int:
     """How many devices share what is computed here."""
     here = jax.sharding.get_abstract_mesh()
-    return 1 if AXIS not in here.axis_names or _ALONE.get() else here.shape[AXIS]
+    if AXIS not in here.axis_names or _ALONE.get():
+        return 1
+    # One of a user's own `shard_map`: the others may compute something else.
+    foreign = AXIS in here.manual_axes and not _DIVIDED.get()
+    return 1 if foreign else here.shape[AXIS]
 
 
 def is_divided() -> bool:
     """Whether this is traced for one device of several, which sees its part alone."""
-    return device_count() > 1 and AXIS in jax.sharding.get_abstract_mesh().manual_axes
+    return device_count() > 1 and _DIVIDED.get()
 
 
 def on_each(function: Callable[..., Any], *args: Any, specs: Any = EVERYWHERE) -> Any:
@@ -110,10 +116,18 @@ def on_each(function: Callable[..., Any], *args: Any, specs: Any = EVERYWHERE) -
     if device_count() == 1 or is_divided():
         return function(*args)
     arrays, static = eqx.partition(args, eqx.is_array)
+
+    def of_one(*arrays: Any) -> Any:
+        before = _DIVIDED.set(True)
+        try:
+            return function(*eqx.combine(arrays, static))
+        finally:
+            _DIVIDED.reset(before)
+
     # The types that check which values differ between devices do not know that a sum
     # in fixed order is the same on all.
     return jax.shard_map(
-        lambda *arrays: function(*eqx.combine(arrays, static)),
+        of_one,
         in_specs=specs,
         out_specs=EVERYWHERE,
         check_vma=False,
@@ -149,12 +163,12 @@ def averaged(tree: Any) -> Any:
     return jax.lax.pmean(tree, AXIS) if is_divided() else tree
 
 
-def share_of(count: int) -> Array:
-    """The numbers below `count` that are this device's; as many on each, so that on the
-    last ones there may be numbers from `count` on."""
+def share_of(count: int, least: int = 1) -> Array:
+    """The numbers below `count` that are this device's; as many on each, `least` or
+    more, so that on the last ones there may be numbers from `count` on."""
     if not is_divided():
         return jnp.arange(count)
-    share = -(-count // device_count())
+    share = max(least, -(-count // device_count()))
     return jax.lax.axis_index(AXIS) * share + jnp.arange(share)
 
 
@@ -162,7 +176,7 @@ _COLLECTIVE = re.compile(
     r" = (.*?) (all-reduce|all-gather|reduce-scatter|(?:ragged-)?all-to-all|"
     r"collective-permute|collective-broadcast)(-start)?\("
 )
-_ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+))\[([\d,]*)\]")
+_ARRAY = re.compile(r"\b(?:pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 def messages(program: str, devices: int) -> dict[str, int]:
@@ -177,7 +191,8 @@ def messages(program: str, devices: int) -> dict[str, int]:
     for shapes, kind, started in _COLLECTIVE.findall(program):
         arrays = _ARRAY.findall(shapes)
         if started and kind != "all-reduce":
-            # Operands before results.
+            # Operands before results, and then some numbers of the library's own.
+            arrays = [(bits, dims) for bits, dims in arrays if dims]
             arrays = arrays[len(arrays) // 2 :]
         size = sum(
             int(bits or 8) * math.prod(int(n) for n in dims.split(",") if n) // 8

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, KEY, coefficients
+from cases import CASES, KEY, coefficients, field
 from jax.flatten_util import ravel_pytree
 from quick import once
 
@@ -102,9 +102,9 @@ def test_every_part_is_counted_once_whatever_the_number_of_devices():
     ("size", "parts"), [(1, 1), (2047, 1), (2048, 2), (4096, 4), (2**30, 256)]
 )
 def test_parts_depend_on_the_size_alone(size, parts):
-    assert part_count(size) == parts == part_count(size, 256)
+    assert part_count(size) == parts == part_count(size, 128)
     # Who has more devices than that wants them all to work.
-    assert part_count(2**30, 1000) == 1024
+    assert part_count(2**30, 1000) == 2048
 
 
 ADAM = {"optimiser": sdifp.Adam(0.01), "steps": 8}
@@ -194,12 +194,15 @@ def test_messages_are_read_from_a_program():
   %b = (f32[8]{0}, /*index=1*/f32[]) all-reduce(%x, %y), replica_groups={{0,1}}
   %c = f64[3,7]{1,0} reduce-scatter(%x), channel_id=2
   %d = f32[4]{0} add(%all-gather.1, %all-reduce.2)
+  %e = (f8e4m3fn[2]{0}, f8e4m3fn[8]{0}) all-gather-start(%x), channel_id=3
+  %f = (f32[8]{0}, f32[8]{0}, u32[], u32[]) collective-permute-start(%x), channel_id=4
 """
     found = messages(text, 4)
     assert found == {
-        "all-gather": 2 * 64 * 7 * 8,
+        "all-gather": 2 * 64 * 7 * 8 + 8,
         "all-reduce": 36,
         "reduce-scatter": 4 * 21 * 8,
+        "collective-permute": 32,
     }
 
 
@@ -338,3 +341,114 @@ def test_a_field_that_a_device_evaluates_for_itself():
     with on(2):
         for there in jax.jit(lambda p: on_each(both, p))(params):
             np.testing.assert_allclose(np.asarray(there), here, rtol=1e-11, atol=1e-14)
+
+
+def smoothed(x):
+    """Initial data with an integral in them."""
+    rule = sdifp.midpoint(sdifp.Box.cube(1), 2048)
+    return rule.mean(lambda y: jnp.exp(jnp.cos(jnp.pi * (x[0] - 2.0 * y[0]))))
+
+
+@functools.cache
+def nonlocal_problem():
+    """An equation with integrals wherever a user may write one."""
+    box = sdifp.Box([0.0], [2.0], periodic=True)
+    rule = sdifp.trapezoid(box, 2048)
+    return sdifp.Problem(
+        box,
+        1.0,
+        sdifp.Residual(
+            sdifp.time_derivative() + sdifp.reaction(lambda x, t: smoothed(x)),
+            local=lambda u, grad, x, t: u * smoothed(x),
+            source=lambda x, t: t * smoothed(x),
+            remainder=lambda u, x, t: rule.mean(
+                lambda y: jnp.cos(y[0] - x[0]) * u(y, t - 0.1 * x[0])
+            ),
+        ),
+        smoothed,
+        mass=1.0,
+        energy=2.0,
+    )
+
+
+@pytest.mark.parametrize("hard", [True, False])
+@pytest.mark.parametrize(
+    ("optimiser", "gradient"),
+    [
+        (sdifp.Adam(0.01), sdifp.Exact()),
+        (sdifp.Adam(0.01), sdifp.Subsampled(8)),
+        (sdifp.LevenbergMarquardt(), sdifp.Exact()),
+    ],
+)
+def test_integrals_inside_of_an_equation(optimiser, gradient, hard, monkeypatch):
+    # Each device has other points, so it must do such an integral for itself.
+    monkeypatch.setattr(_train, "advance", once(_train.advance.__wrapped__))
+    recipe = sdifp.problems.advection().fast.but(
+        network=sdifp.Architecture(4, 1),
+        points=RandomPoints(2, 4),
+        optimiser=optimiser,
+        hard_initial=hard,
+        nodes=2048,
+        steps=2,
+    )
+    losses = []
+    for n in (0, 2):
+        with on(n):
+            run = sdifp.train(
+                nonlocal_problem(),
+                sdifp.SDIFP(gradient),
+                recipe=recipe,
+                check=False,
+                key=KEY,
+            )
+            run.advance(2)
+            losses.append(float(run.state.total))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-11)
+
+
+def test_a_users_own_division_is_left_alone():
+    # Each device has a time of its own: nothing is to be shared.
+    u, times = CASES["in chunks"](), jnp.linspace(0.1, 0.9, 4)
+    scales = lambda times: jax.vmap(lambda t: u.at(t).scale)(times)
+    here = np.asarray(jax.jit(scales)(times))
+    with on(4):
+        own = jax.shard_map(scales, in_specs=along(0), out_specs=along(0))
+        there = np.asarray(jax.jit(own)(times))
+    np.testing.assert_allclose(there, here, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "chunk", "width"), [(4100, 700, 8), (9000, 600, 16), (5001, 4096, 32)]
+)
+def test_scale_and_shift_have_the_same_bits_inside_of_a_gradient(nodes, chunk, width):
+    # Up to as many devices as there are parts and more, each of several pieces.
+    rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), nodes)
+    u = field(rule, width, gradient=sdifp.Exact(chunk))
+    params, static = eqx.partition(u, eqx.is_inexact_array)
+
+    def loss(params):
+        found = coefficients(eqx.combine(params, static), jnp.asarray([0.2, 0.7]))
+        return jnp.sum(found**2), found
+
+    found = {}
+    for n in (0, 3, 4, 8):
+        with on(n):
+            found[n] = np.asarray(jax.jit(jax.grad(loss, has_aux=True))(params)[1])
+    for n, value in found.items():
+        assert value.tobytes() == found[0].tobytes(), n
+
+
+def test_a_training_stays_on_its_devices():
+    with on(4):
+        run = training("adam")
+        run.advance(1)
+        kept = run.snapshot()
+    with on(2):
+        with pytest.raises(
+            ValueError, match="begun on 4 devices and cannot go on on 2"
+        ):
+            run.advance(1)
+        other = training("adam")
+        other.restore(kept)
+        other.advance(1)
+    assert other.step == 2

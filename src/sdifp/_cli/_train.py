@@ -191,8 +191,7 @@ def _same_everywhere(
         return set_precision(read(), source)
     import jax
 
-    from .._run import build, check_alike, versions
-    from ..problems._sketch import sketch
+    from .._run import build, check_alike, sketch, versions
 
     found: list[Config] = []
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._core import Target, explain, targets_for, time_list
-from .._mesh import device_count
+from .._mesh import alone, device_count
 from .._projection import (
     AbsoluteFloor,
     Correction,
@@ -57,6 +57,7 @@ class FieldAt(eqx.Module):
         """A `Status` for each component."""
         return self.correction.status
 
+    @alone()
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
         """The field at one point of this time."""
         raw = _evaluate(self.net, x, self.time)
@@ -230,6 +231,7 @@ class AtTime(eqx.Module):
     function: Any
     time: Array
 
+    @alone()
     def __call__(self, x: Float[Array, " d"]) -> Array:
         """The value at one point."""
         return self.function(x, self.time)

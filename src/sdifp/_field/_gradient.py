@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._checks import check_count
-from .._mesh import on_each, share_of, summed
+from .._mesh import alone, on_each, share_of, summed
 from .._projection import Moments, merge_moments, moments_of_part
 from .._projection._moments import moments_about
 from .._quadrature import QuadratureRule
@@ -110,7 +110,7 @@ class Subsampled(GradientMode):
             nodes, weights = rule.at(index[own])
             live, dead = (
                 sums(moments_about(pivot, values, counted * weights, profile))
-                for values, profile in (evaluate(nodes) for evaluate in both)
+                for values, profile in (alone()(evaluate)(nodes) for evaluate in both)
             )
             return summed(jax.tree.map(jnp.subtract, live, dead))
 

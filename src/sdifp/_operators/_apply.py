@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
-from .._field import ConservedField, FieldAt, at_with_series
+from .._field import ConservedField, FieldAt, at_time, at_with_series
+from .._mesh import alone
 from .._projection import Correction
 from ._jet import add
 from ._parts import call
@@ -315,6 +316,7 @@ class Evaluation(eqx.Module):
     data: tuple[Float[Array, "n terms 4"] | None, Float[Array, " n"] | None]
     "for each point: its correction, and what is known before the pass"
 
+    @alone()
     def at_point(
         self, x: Array, t: Array | None, token: Array | None, data: Any
     ) -> Float[Array, ""]:
@@ -432,9 +434,11 @@ def _acceleration(applied: Applied, x: Array, t: Array) -> Array:
     """The term of u_tt at one point."""
 
     def rate(t: Array) -> Array:
-        return jax.jvp(lambda t: applied.u(x, t), (t,), (jnp.ones_like(t),))[1]
+        value = lambda t: at_time(applied.u, t)(x)
+        return jax.jvp(value, (t,), (jnp.ones_like(t),))[1]
 
-    weight = applied.operator.symbol(x, t).acceleration
+    with alone():
+        weight = applied.operator.symbol(x, t).acceleration
     assert weight is not None
     return weight * jax.jvp(rate, (t,), (jnp.ones_like(t),))[1]
 

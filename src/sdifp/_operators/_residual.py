@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._field import FieldAt
+from .._mesh import alone
 from ._apply import (
     Applied,
     Batch,
@@ -101,6 +102,7 @@ class Residual(eqx.Module):
             return None
         no_time = batch.t is None or isinstance(u, FieldAt)
 
+        @alone()
         def at(x: Array, t: Array | None) -> Array:
             out = jnp.zeros((), x.dtype)
             if remainder is not None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, UInt32
 
-from .._mesh import device_count, gathered, on_each, share_of
+from .._mesh import alone, device_count, gathered, on_each, share_of
 
 if TYPE_CHECKING:
     from ._rule import QuadratureRule
@@ -26,8 +26,8 @@ _PART_NODES, _MOST_PARTS = 1024, 256
 
 def part_count(size: int, devices: int = 1) -> int:
     """How many parts a rule of so many nodes is cut into: a power of two, the same for
-    all numbers of devices but very large ones, which would have nothing to do."""
-    most = max(_MOST_PARTS, 1 << (devices - 1).bit_length())
+    all numbers of devices but very large ones, each of which has two at the least."""
+    most = max(_MOST_PARTS, 2 << (devices - 1).bit_length())
     return 1 << (max(1, min(most, size // _PART_NODES)).bit_length() - 1)
 
 
@@ -59,9 +59,12 @@ def streamed(
     pieces = -(-length // min(chunk, length))
     step = -(-length // pieces)
     if parts == pieces == 1:
-        return block(*rule.block(0, size))
+        with alone():
+            return block(*rule.block(0, size))
 
     def part_of(rule: "QuadratureRule", block: Block[Sums]) -> Callable[[Array], Sums]:
+        block = alone()(block)
+
         @jax.checkpoint
         def piece(number: Array) -> Sums:
             index = node_numbers(number, step)
@@ -82,8 +85,9 @@ def streamed(
         return part
 
     def all_parts(rule: "QuadratureRule", block: Block[Sums]) -> Any:
-        # A device that is left over repeats the last part, which is cut off.
-        numbers = jnp.minimum(share_of(parts), parts - 1)
+        # A device that is left over repeats the last part, which is cut off. A loop
+        # that runs once would be compiled into another program if there is one inside.
+        numbers = jnp.minimum(share_of(parts, 1 if pieces == 1 else 2), parts - 1)
         found = jax.lax.map(part_of(rule, block), jax.lax.optimization_barrier(numbers))
         # As one array, which is one message: the sums are all that is sent.
         table = gathered(jax.vmap(lambda sums: ravel_pytree(sums)[0])(found))[:parts]

@@ -1,5 +1,6 @@
 """A run: a configuration, and a training in a folder that survives."""
 
+from ..problems._sketch import sketch as sketch
 from ._build import Built as Built
 from ._build import ProblemFileError as ProblemFileError
 from ._build import build as build

@@ -60,11 +60,6 @@ def coefficients_at(u: ConservedField, t: Float[Array, ""], order: int) -> Coeff
     return Coefficients(jnp.stack([scale, offset], 1), level, pivot)
 
 
-def _by_itself(row: Row, u: Any, x: Array, t: Array) -> Array:
-    with alone():
-        return row(u, x, t)
-
-
 def rows_and_derivatives(
     row: Row,
     field: Callable[[Array], Any],
@@ -82,7 +77,7 @@ def rows_and_derivatives(
     - `order`: of the highest derivative by t in `row`.
     """
     # A quadrature inside a row would add up what belongs to rows of other devices.
-    own_row: Row = lambda u, x, t: _by_itself(row, u, x, t)
+    own_row: Row = alone()(row)
     if not isinstance(field(flat), ConservedField):
         one = jax.value_and_grad(lambda flat, x, t: own_row(field(flat), x, t))
         over_x = jax.vmap(one, (None, 0, None))

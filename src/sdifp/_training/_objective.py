@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from .._field import AtTime, ConservedField, at_with_series
-from .._mesh import averaged, gathered, is_divided
+from .._field import AtTime, ConservedField, at_time, at_with_series
+from .._mesh import alone, averaged, gathered, is_divided
 from .._methods import Instant, Method
 from .._operators import Batch, time_derivative
 from ..problems import Problem, Recipe
@@ -167,11 +167,16 @@ class StepObjective(eqx.Module):
         window, weight = self.window, self.recipe.initial_weight
         x, t = self.x[:1], window.start[None]
         rows: list[tuple[Row, Array, Array, float]] = [
-            (lambda u, x, t: u(x, t) - window.initial(x), x, t, weight)
+            (
+                lambda u, x, t: at_time(u, t)(x) - alone()(window.initial)(x),
+                x,
+                t,
+                weight,
+            )
         ]
         if window.velocity is not None:
             velocity: Row = lambda u, x, t: (
-                time_derivative()(u)(x, t) - window.velocity(x)
+                time_derivative()(u)(x, t) - alone()(window.velocity)(x)
             )
             rows.append((velocity, x, t, weight))
         return rows

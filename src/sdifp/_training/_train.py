@@ -104,7 +104,8 @@ class Training:
         self.window = self._windows.first()
         # As it was at the last report.
         self.state = self._good = self._start(network)
-        self._compiled = False
+        # Where it was compiled for.
+        self._devices: int | None = None
 
     @property
     def length(self) -> float:
@@ -228,9 +229,14 @@ class Training:
         """Take `count` steps, or as many as the window in training has left."""
         _check_devices(self._points)
         count = min(count, self.recipe.steps - int(self.state.step))
-        if not self._compiled:
+        if self._devices is None:
             advance(*self._arguments(0))
-            self._compiled = True
+            self._devices = device_count()
+        elif self._devices != device_count():
+            raise ValueError(
+                f"the training was begun on {self._devices} devices and cannot go on "
+                f"on {device_count()}: restore its snapshot() in one that begins there"
+            )
         began = time.perf_counter()
         self.state, good = advance(*self._arguments(count))
         healthy = bool(good)

@@ -163,6 +163,8 @@ def model(rounds: int, quick: bool, rows: Rows) -> None:
     import equinox as eqx
     import jax
 
+    from sdifp._quadrature._stream import part_count
+
     arrays = jax.tree.leaves(eqx.filter(training.state.net, eqx.is_array))
     gradient = sum(a.nbytes for a in arrays)
     latency, bandwidth = 10e-6, 10e9
@@ -177,7 +179,7 @@ def model(rounds: int, quick: bool, rows: Rows) -> None:
     for n in (1, 8, 64, 1024):
         a = 2**24 * of_node / n
         # Seven sums of each part and their derivatives, at two times, in float32.
-        sums = max(256, n) * 7 * 2 * 2 * 4
+        sums = part_count(2**24, n) * 7 * 2 * 2 * 4
         b = 8192 * of_point / n
         # A ring: each byte passes every device once, a gradient twice; two sums and
         # one gradient, each in log2 n steps at the least.

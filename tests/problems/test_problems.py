@@ -37,7 +37,7 @@ PARTS = (0.0, 0.37, 1.0)
 
 @pytest.fixture(autouse=True)
 def compiled_for_one_run(monkeypatch):
-    monkeypatch.setattr(_check, "_once", once)
+    monkeypatch.setattr(_check, "once", once)
 
 
 def source(x, t, d):

@@ -63,7 +63,7 @@ def compiled_for_one_run():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_train, "advance", once(_train.advance.__wrapped__))
         patch.setattr(_window, "_SERIES", 96)
-        patch.setattr(_check, "_once", once)
+        patch.setattr(_check, "once", once)
         integrals = once(_certificate._two_integrals.__wrapped__)
         patch.setattr(_certificate, "_two_integrals", integrals)
         patch.setattr(_train, "measure", once(_train.measure.__wrapped__))

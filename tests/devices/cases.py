@@ -32,20 +32,20 @@ def bump(x):
 
 
 CASES = {
-    # 5001 nodes are no multiple of four parts.
+    # 20001 nodes are no multiple of eight parts.
     "padded": lambda: field(
-        sdifp.monte_carlo(sdifp.Box.cube(3), 5001, key=KEY), 32, profile=bump
+        sdifp.monte_carlo(sdifp.Box.cube(3), 20001, key=KEY), 32, profile=bump
     ),
     "in chunks": lambda: field(
-        sdifp.sobol(sdifp.Box.cube(4), 8192, key=KEY), 16, gradient=sdifp.Exact(100)
+        sdifp.sobol(sdifp.Box.cube(4), 2**15, key=KEY), 16, gradient=sdifp.Exact(400)
     ),
     "subsampled": lambda: field(
-        sdifp.lattice(sdifp.Box.cube(3), 8192, key=KEY),
+        sdifp.lattice(sdifp.Box.cube(3), 2**15, key=KEY),
         32,
         gradient=sdifp.Subsampled(50),
     ),
     # Two parts for up to eight devices, and one.
-    "few parts": lambda: field(sdifp.midpoint(sdifp.Box.cube(2), 47), 16),
+    "few parts": lambda: field(sdifp.midpoint(sdifp.Box.cube(2), 80), 16),
     "one part": lambda: field(
         sdifp.midpoint(sdifp.Box.cube(1), 300), 16, gradient=sdifp.Exact(7)
     ),

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.program
 HERE = Path(__file__).parent
 SETTINGS = [
     *("--optimiser", "Adam(0.01)", "--network", "Architecture(4, 1)"),
-    *("--points", "RandomPoints(2, 8)", "--nodes", "2048", "--no-check"),
+    *("--points", "RandomPoints(2, 8)", "--nodes", "8192", "--no-check"),
     *("--precision", "float64", "--no-report"),
 ]
 FAST = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"

@@ -419,6 +419,7 @@ def test_the_example_is_a_problem_file():
         ("x = 1\ndef problem():\n    return y", "line 3: NameError: name 'y'"),
         ("x = (\n", "SyntaxError"),
         ("import nowhere_to_be_found", "line 1: ModuleNotFoundError"),
+        ("import sys\nsys.exit(3)", "line 2: SystemExit: 3"),
         ("x = 1", "must define `problem`, .* got nothing"),
         ("problem = 3", "must define `problem`, .* got 3"),
     ],

@@ -32,7 +32,7 @@ def bump(x):
 
 
 CASES = {
-    # 20001 nodes are no multiple of eight parts.
+    # 20001 nodes are no multiple of five parts.
     "padded": lambda: field(
         sdifp.monte_carlo(sdifp.Box.cube(3), 20001, key=KEY), 32, profile=bump
     ),

@@ -27,10 +27,10 @@ _PART_NODES, _MOST_PARTS = 4096, 256
 
 
 def part_count(size: int, devices: int = 1) -> int:
-    """How many parts a rule of so many nodes is cut into: a power of two, the same for
-    all numbers of devices but very large ones, each of which has two at the least."""
+    """How many parts a rule of so many nodes is cut into: the same for all numbers of
+    devices but very large ones, each of which has two at the least."""
     most = max(_MOST_PARTS, 2 << (devices - 1).bit_length())
-    return min(most, 1 << (-(-size // _PART_NODES) - 1).bit_length())
+    return min(most, -(-size // _PART_NODES))
 
 
 def node_numbers(number: Array, step: int) -> UInt32[Array, " step"]:
@@ -102,8 +102,12 @@ def streamed(
 
 
 def _in_order(merge: Callable[[Any, Any], Any], sums: Any) -> Any:
-    """Merge neighbours until one is left."""
-    while (count := jax.tree.leaves(sums)[0].shape[0]) > 1:
-        assert count % 2 == 0
-        sums = merge(*(jax.tree.map(lambda a, k=k: a[k::2], sums) for k in (0, 1)))
-    return jax.tree.map(lambda a: a[0], sums)
+    """Merge neighbours until one is left; the last of an odd number waits."""
+    count = jax.tree.leaves(sums)[0].shape[0]
+    if count == 1:
+        return jax.tree.map(lambda a: a[0], sums)
+    even = 2 * (count // 2)
+    merged = merge(*(jax.tree.map(lambda a, k=k: a[k:even:2], sums) for k in (0, 1)))
+    rest = jax.tree.map(lambda a: a[even:], sums)
+    join = lambda *parts: jnp.concatenate(parts)
+    return _in_order(merge, jax.tree.map(join, merged, rest))

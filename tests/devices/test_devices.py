@@ -420,14 +420,12 @@ def test_a_users_own_division_is_left_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("nodes", "chunk", "width"), [(16400, 1400, 8), (16400, 4096, 32)]
-)
-def test_scale_and_shift_have_the_same_bits_inside_of_a_gradient(nodes, chunk, width):
-    # Up to as many devices as there are parts; those of the first case have two pieces,
-    # whose loop is another program if the one around it runs once.
-    rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), nodes)
-    mlp = eqx.nn.MLP(2, "scalar", width, 2, jnp.tanh, key=jax.random.key(0))
+@pytest.mark.parametrize(("chunk", "width"), [(1400, 8), (4096, 32)])
+def test_scale_and_shift_have_the_same_bits_inside_of_a_gradient(chunk, width):
+    # More devices than there are parts; those of the first case have two pieces, whose
+    # loop is another program if the one around it runs once.
+    rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 8200)
+    mlp = eqx.nn.MLP(2, "scalar", width, 2, jnp.tanh, key=jax.random.key(2))
     gradient = sdifp.Exact(chunk)
     u = sdifp.conserve(Net(mlp), rule, 0.3, lambda t: 1.0 + t, gradient=gradient)
     params, static = eqx.partition(u, eqx.is_inexact_array)
@@ -437,7 +435,7 @@ def test_scale_and_shift_have_the_same_bits_inside_of_a_gradient(nodes, chunk, w
         return jnp.sum(found**2), found
 
     found = {}
-    for n in (0, 3, 8):
+    for n in (0, 2, 8):
         with on(n):
             found[n] = np.asarray(jax.jit(jax.grad(loss, has_aux=True))(params)[1])
     for n, value in found.items():

@@ -84,7 +84,9 @@ def check_alike(work: Callable[[], dict[str, Any]]) -> None:
         settings = work()
     # SystemExit: of `sys.exit` in a file of the user's.
     except (Exception, SystemExit) as found:
-        error, words = found, where(found) or str(found)
+        error, words, place = found, str(found), where(found)
+        if place is not None and place not in words:
+            words = place
     rows = told({"error": words, "is": settings})
     if error is not None:
         raise error

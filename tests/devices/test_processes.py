@@ -282,7 +282,7 @@ def test_a_port_that_is_taken_and_a_host_that_is_not_known(tmp_path):
 
 def test_a_number_that_two_processes_have(tmp_path):
     where = f"127.0.0.1:{free_port()}"
-    out = ["--out", tmp_path / "run", "--timeout", 8]
+    out = ["--out", tmp_path / "run", "--timeout", 15]
     three = [coordinated(where, *out, process=n, of=3) for n in (0, 1, 1)]
     codes, _, said = ended(three, 90)
     assert codes == [1, 1, 1], said

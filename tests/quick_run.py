@@ -34,7 +34,7 @@ def quick_programs():
         for module, name in (
             (_train, "advance"),
             (_train, "measure"),
-            (_certificate, "_two_integrals"),
+            (_certificate, "_means"),
             (_evaluation, "_moments"),
             (_evaluation, "values"),
             (_predict, "_values"),

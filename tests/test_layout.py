@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "_quadrature": {"_checks", "_domain", "_mesh"},
     "_projection": {"_checks", "_core"},
     "_field": {"_checks", "_core", "_domain", "_mesh", "_quadrature", "_projection"},
-    "torch": {"_core", "_domain", "_field"},
+    "torch": {"_core", "_domain", "_field", "_quadrature"},
     "_operators": {"_checks", "_mesh", "_projection", "_field", "_timing"},
     "_networks": {"_checks", "_domain"},
     "_optimisers": {"_checks", "_mesh"},

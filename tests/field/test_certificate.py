@@ -1,6 +1,7 @@
 """The certificate says what is measured, and says so when something does not hold."""
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -80,10 +81,60 @@ def test_floor_and_infeasible_targets_are_told():
     assert not floored.holds
     assert floored.rows[0].floored
     assert "NOT exact" in floored.verdict
-    infeasible = sdifp.conserve(net, sdifp.trapezoid(BOX, 16), 2.0, 1.0)
+    infeasible = sdifp.conserve(
+        net, sdifp.trapezoid(BOX, 16), 2.0, lambda t: 1.0 + 0.0 * t
+    )
     got = infeasible.certificate([0.1], key=KEY)
     assert not got.holds
     assert "INFEASIBLE" in got.verdict
+
+
+def test_verdict_names_the_integral_that_is_worst():
+    """The mass holds, the energy is twice what it should be: 2 in place of 1."""
+    u = sdifp.conserve(net, sdifp.trapezoid(BOX, 16), 2.0, lambda t: 1.0 + 0.0 * t)
+    got = u.certificate([0.1], key=KEY)
+    assert got.rows[0].on_rule < 1e-15
+    assert "the energy at t = 0.1 is off by 1.0e+00" in got.verdict
+
+
+def test_continuum_at_rounding_is_called_rounding():
+    got = field(64).certificate([0.0], key=KEY)
+    assert max(abs(row.continuum) for row in got.rows) < 1e-14
+    assert "+-" not in str(got)
+    assert got.verdict.endswith("in the continuum exact to rounding")
+    assert not got.advice
+
+
+@pytest.mark.parametrize("size", [8, 12])
+def test_where_the_rule_is_the_limit_the_verdict_says_what_to_do(size):
+    got = field(size).certificate([0.0], key=KEY)
+    found = re.search(
+        r"the rule is the limit: raise nodes to (\d+) \(trapezoid: estimated error "
+        r"(\S+)\)",
+        got.verdict,
+    )
+    assert found
+    better = field(int(found[1])).certificate([0.0], key=KEY)
+    now, then = (max(abs(row.continuum) for row in c.rows) for c in (got, better))
+    assert then < now / 10
+    # The estimate has one digit, and is not below the rounding of what it compares.
+    assert then <= 2 * float(found[2])
+    assert float(found[2]) <= 2 * max(then, got.tolerance)
+
+
+def test_no_advice_where_more_nodes_do_not_help():
+    jump = lambda x, t: jnp.where(x[0] < 1.0 / jnp.sqrt(2.0), 1.0, 0.0) + 0.1 * x[0]
+    box = sdifp.Box([0.0], [2.0])
+    u = sdifp.conserve(jump, sdifp.gauss_legendre(box, 4000), 1.0, 2.0)
+    got = u.certificate([0.0], key=KEY)
+    assert "the rule is the limit" in got.verdict
+
+
+def test_advice_in_many_dimensions():
+    box = sdifp.Box.cube(5)
+    rule = sdifp.lattice(box, 32, key=KEY)
+    u = sdifp.conserve(lambda x: jnp.exp(jnp.sum(x)), rule, 1.0, 4.0)
+    assert re.search(r"raise nodes to \d+ \(lattice", u.certificate(key=KEY).verdict)
 
 
 def test_moments_of_a_mini_batch_are_found_out():

@@ -215,10 +215,10 @@ def test_functions_with_other_values():
 
 def test_functions_that_want_a_time_or_none():
     moving = lambda x, t: t * jnp.sum(x)
-    message = r"u cannot be evaluated as u\(x\) at a point of shape \(4,\): TypeError"
+    message = r"u cannot be evaluated as u\(x\) at one point of shape \(4,\): TypeError"
     fails(ValueError, message, LAPLACIAN(moving), X)
     message = (
-        r"u cannot be evaluated as u\(x, t\) at a point of shape \(4,\): TypeError"
+        r"u cannot be evaluated as u\(x, t\) at one point of shape \(4,\): TypeError"
     )
     fails(ValueError, message, LAPLACIAN(smooth), X, 0.3)
 
@@ -231,7 +231,7 @@ def test_coefficients_that_want_a_time_where_there_is_none():
 
 def test_functions_of_another_dimension():
     u = lambda x: jnp.sum(jnp.ones((2, 3)) @ x)
-    message = r"u cannot be evaluated as u\(x\) at a point of shape \(4,\): TypeError"
+    message = r"u cannot be evaluated as u\(x\) at one point of shape \(4,\): TypeError"
     fails(ValueError, message, LAPLACIAN(u), X)
 
 

@@ -548,6 +548,72 @@ def test_targets_that_cannot_be_met():
         sdt.conserve(Flat(), RULE, 1.0, 3.0, has_time=False).check()
 
 
+class Given(torch.nn.Module):
+    """A network with these values."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x, t):
+        return self.function(x, t)
+
+
+@pytest.mark.parametrize(
+    ("function", "energy", "reason"),
+    [
+        (lambda x, t: 0.5 + 0.0 * x, 9.0, "constant on the nodes"),
+        (lambda x, t: math.nan * x, 9.0, "network is not finite"),
+        (lambda x, t: torch.sin(x), lambda t: 1.0 + 0.0 * t, "energy = 1 is below"),
+        (lambda x, t: torch.sin(x), lambda t: math.nan * t, "energy = nan is not"),
+    ],
+)
+def test_targets_that_cannot_be_met_are_errors_where_the_field_is_evaluated(
+    function, energy, reason
+):
+    u = sdt.conserve(Given(function), RULE, 3.0, energy)
+    x, t = torch.rand(5, 1, dtype=torch.float64), torch.full((5,), 0.5).double()
+    for call in (
+        lambda: u(x, 0.5),
+        lambda: u(x, t),
+        lambda: u.at(0.5)(x),
+        lambda: torch.func.jvp(lambda t: u(x, t), (t,), (torch.ones_like(t),)),
+    ):
+        with pytest.raises(ValueError, match=rf"cannot be met at t = 0\.5: .*{reason}"):
+            call()
+    assert u.at(0.5).status.item() >= sdt.Status.DEGENERATE
+    assert not u.certificate([0.5]).holds
+
+
+def test_numbers_that_no_field_has_are_refused_at_construction():
+    with pytest.raises(
+        ValueError, match=r"energy = 1 is below .*mass 3 can have, 4\.5"
+    ):
+        sdt.conserve(torch_net(), RULE, 3.0, 1.0)
+    with pytest.raises(ValueError, match="at least two nodes where mass and energy"):
+        sdt.conserve(torch_net(), sdifp.trapezoid(BOX, 1), 1.0, 3.0)
+
+
+def test_variance_is_a_target_of_its_own():
+    wave = Given(lambda x, t: 1e4 + torch.sin(math.pi * (x - t)))
+    u = sdt.conserve(wave, RULE, 2e4, variance=lambda t: 1e-4 * (1.0 + t))
+    values = u.at(0.5)(u.rule.nodes).reshape(-1)
+    got = 2.0 * ((values - values.mean()) ** 2).mean()
+    assert float(got) == pytest.approx(1.5e-4, rel=1e-8)
+    rows = u.certificate([0.5])
+    assert rows.holds
+    assert [row.integral for row in rows.rows] == ["mass", "variance"]
+
+
+def test_field_that_underflows_has_a_status():
+    net = torch_net(dtype=torch.float32)
+    assert sdt.conserve(net, RULE, energy=1e-50).at(0.5).status.item() == 0
+    u = sdt.conserve(net, RULE, energy=1e-100)
+    assert u.at(0.5).status.item() == sdt.Status.UNDERFLOW
+    with pytest.raises(ValueError, match="energy = 1e-100 is so small"):
+        u(torch.rand(5, 1), 0.5)
+
+
 def test_another_rule():
     u = sdt.conserve(torch_net(), RULE, 1.0, 3.0)
     finer = u.on(sdifp.trapezoid(BOX, 128))

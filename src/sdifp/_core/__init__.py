@@ -10,8 +10,10 @@ from ._closed_form import AbsoluteFloor as AbsoluteFloor
 from ._closed_form import MomentAlgebra as MomentAlgebra
 from ._closed_form import RelativeFloor as RelativeFloor
 from ._closed_form import solve as solve
+from ._prescribed import Prescribed as Prescribed
+from ._prescribed import prescribe as prescribe
+from ._prescribed import variance_of as variance_of
 from ._status import Status as Status
-from ._status import explain as explain
 from ._tabulate import tabulate as tabulate
 from ._targets import Target as Target
 from ._targets import targets_for as targets_for

@@ -141,17 +141,20 @@ def solve(
     rounding: float,
     floor: RelativeFloor | AbsoluteFloor,
     nearest: bool = True,
+    smallest: float = 0.0,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Scale, level, pivot, offset and status; see `sdifp.correct` for the formulas.
 
     The targets are arrays of the shape and dtype of the moments, at least one of them
-    given; `rounding` is their relative rounding error.
+    given; `rounding` is their relative rounding error, and `smallest` the smallest
+    value of the field that has all its digits.
     """
     like = moments.spread
     xp = namespace(like)
     limits = xp.finfo(like.dtype)
+    eps = float(limits.eps)
     # Below this the smallest numbers have lost digits of their own.
-    tiny = float(limits.tiny) / float(limits.eps)
+    tiny = float(limits.tiny) / eps
     sign = 1.0 if nearest else -1.0
 
     if mean is None:
@@ -197,6 +200,14 @@ def solve(
         towards_raw = raw + moments.level * overlap
 
     degenerate, floored = raw <= noise, raw < least
+    # Squares that are lost, of the raw field or of the corrected one. Beside a mean
+    # they are nothing.
+    lost = (wanted > 0.0) & (wanted < max(tiny, smallest * smallest))
+    small = wanted <= (eps * level) ** 2
+    constant = constant | (lost & small)
+    underflow = degenerate & (raw > RelativeFloor().value(moments.second_moment))
+    underflow = underflow | (lost & ~small)
+    wanted = xp.where(lost & small, 0.0, wanted)
     # Without a floor of the user's there is nothing to divide by: the scale is 0, with
     # derivatives 0, and the status says so.
     dead = degenerate & (least <= noise)
@@ -211,6 +222,7 @@ def solve(
         [
             (floored, Status.FLOORED),
             (degenerate, Status.DEGENERATE),
+            (underflow, Status.UNDERFLOW),
             (constant, Status.CONSTANT),
             (infeasible, Status.INFEASIBLE),
             (~finite, Status.NOT_FINITE),

@@ -12,6 +12,8 @@ class Status(enum.IntEnum):
     - `FLOORED`: the variance floor acted: the mean holds, the second moment does not.
     - `DEGENERATE`: the raw field has no variance on the rule (it is constant, or a
         multiple of the profile) and the targets ask for some: the mean holds alone.
+    - `UNDERFLOW`: the raw field, or the one that is asked for, is so small that its
+        square underflows the dtype. The mean holds alone.
     - `INFEASIBLE`: no field has these moments, or none of the form asked for. The
         mean holds, with the least second moment that is possible.
     - `NOT_FINITE`: a value, a target or a sum is NaN or infinite, or the result
@@ -26,28 +28,7 @@ class Status(enum.IntEnum):
     CONSTANT = 1
     FLOORED = 2
     DEGENERATE = 3
-    INFEASIBLE = 4
-    NOT_FINITE = 5
-    UNNORMALISED = 6
-
-
-def explain(
-    status: Status,
-    *,
-    mass: float | None,
-    energy: float | None,
-    volume: float,
-    has_profile: bool,
-) -> str:
-    """Why targets cannot be met, for a status from `DEGENERATE` on."""
-    if status == Status.DEGENERATE:
-        return "the network is constant on the nodes and variance is asked for"
-    if status == Status.NOT_FINITE:
-        return "the network, or a target, is not finite"
-    if mass is None:
-        return f"energy = {energy:g} is negative"
-    return (
-        f"energy = {energy:g} is below the least that a field of mass {mass:g} can "
-        f"have, {mass * mass / volume:g}"
-        + (" or more, with a profile" if has_profile else "")
-    )
+    UNDERFLOW = 4
+    INFEASIBLE = 5
+    NOT_FINITE = 6
+    UNNORMALISED = 7

@@ -12,6 +12,8 @@ class Target:
     def __init__(self, name: str, given: Any) -> None:
         self.is_function = callable(given)
         self.name = name
+        self.rounding = float(np.finfo(np.float64).eps)
+        "the relative rounding error of a number"
         if callable(given):
             self.given: float | Callable[[Any], Any] = given
             return
@@ -24,10 +26,13 @@ class Target:
         if np.iscomplexobj(array) or not np.isfinite(array):
             raise ValueError(f"{name} must be real and finite, got {given!r}")
         self.given = float(array)
+        if array.dtype in (np.float16, np.float32):
+            self.rounding = float(np.finfo(array.dtype).eps)
 
     def value(self, t: Any) -> Any:
-        """The target at time t, as it was given."""
-        return self.given(t) if callable(self.given) else self.given
+        """The target at time t, as it was given: a number is a Python float."""
+        value = self.given(t) if callable(self.given) else self.given
+        return float(value) if isinstance(value, int | float | np.number) else value
 
     def __hash__(self) -> int:
         return hash(self.given)

@@ -9,11 +9,18 @@ from jaxtyping import Array
 
 from .._core import Certificate, assemble, time_list
 from .._domain import Box
-from .._quadrature import QuadratureRule, lattice, monte_carlo, sobol
+from .._quadrature import (
+    Midpoint,
+    QuadratureRule,
+    lattice,
+    monte_carlo,
+    rule_for,
+    sobol,
+)
 from .._quadrature._lattice import MOST_SEARCHED_NODES
-from .._quadrature._rule import two_means
+from .._quadrature._tensor import TensorRule
 from ._field import ConservedField, FieldAt
-from ._targets import Times, target_at
+from ._targets import Times, double_target_at
 
 # Nodes of each randomisation in the estimate of the continuum.
 _NODES = 2**12
@@ -32,6 +39,7 @@ def certify(
         raise ValueError(f"replicates must be at least 2, got {replicates}")
     box = field.rule.domain
     for_other, for_base, for_rules = jax.random.split(key, 3)
+    for_finer = jax.random.fold_in(key, 3)
     base = independent_rule(box, field.rule.size, for_base)
     rules = base.replicates(for_rules, replicates)
     other = (
@@ -43,28 +51,34 @@ def certify(
         raise ValueError(
             f"other_rule must live on the box of the field, {box}, got {other.domain}"
         )
-    volume = 1.0 if field.normalised else box.volume
-
     grid = time_list(times)
     point = jnp.asarray(field.rule.block(0, 1)[0][0])
+    # As an array, so that all times share one program.
+    at = lambda t: field.at(None if t is None else jnp.asarray(t))
+    volume = field.prescribed.volume
+
+    def integrals(now: FieldAt, rule: QuadratureRule) -> np.ndarray:
+        return volume * np.asarray(_means(now, rule), float).reshape(3, -1)
 
     def measure(t: float | None) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        # As an array, so that all times share one program.
-        now = field.at(None if t is None else jnp.asarray(t))
-        found = [
-            volume * np.asarray(_two_integrals(now, r)).reshape(2, -1)
-            for r in (field.rule, other, *rules)
-        ]
+        now = at(t)
+        found = [integrals(now, r) for r in (field.rule, other, *rules)]
         scale, status = np.asarray(now.scale), np.asarray(now.status)
         return np.atleast_1d(scale), np.atleast_1d(status), found
+
+    def finer(nodes: int, t: float | None) -> tuple[str, np.ndarray]:
+        rule = rule_for(box, nodes, neumann=_even(field.rule), key=for_finer)
+        return rule.name, integrals(at(t), rule)
 
     output = jax.eval_shape(lambda: field.at(grid[0])(point)).dtype
     return assemble(
         grid,
-        list(zip(field.mass, field.energy, strict=True)),
-        lambda target, t: float(target_at(target, t)),
+        field.prescribed,
+        double_target_at,
         measure,
-        volume=volume,
+        finer,
+        size=field.rule.size,
+        dimension=field.rule.dimension,
         rule=repr(field.rule),
         other_rule=repr(other),
         replicates=f"{replicates} randomisations of {base!r}",
@@ -72,9 +86,27 @@ def certify(
     )
 
 
+class _Powers(eqx.Module):
+    """A field, its square, and its square about the target mean, at one point."""
+
+    now: FieldAt
+
+    def __call__(self, x: Array) -> Array:
+        value = jnp.atleast_1d(self.now(x))
+        centre = [0.0 if m is None else m for m in self.now.means]
+        about = value - jnp.stack([jnp.asarray(c, value.dtype) for c in centre])
+        return jnp.stack([value, value**2, about**2])
+
+
 @eqx.filter_jit
-def _two_integrals(now: FieldAt, rule: QuadratureRule) -> Array:
-    return two_means(rule, now)
+def _means(now: FieldAt, rule: QuadratureRule) -> Array:
+    return rule.mean(_Powers(now))
+
+
+def _even(rule: QuadratureRule) -> list[bool]:
+    """The axes on which the rule relies on a field that is even across the walls."""
+    axes = rule.axes if isinstance(rule, TensorRule) else ()
+    return [isinstance(axis, Midpoint) for axis in axes] or [False] * rule.dimension
 
 
 def independent_rule(box: Box, size: int, key: Array) -> QuadratureRule:

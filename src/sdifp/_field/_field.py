@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from .._core import Target, explain, targets_for, time_list
+from .._checks import is_concrete
+from .._core import Prescribed, prescribe, time_list
 from .._mesh import alone, device_count
 from .._projection import (
     AbsoluteFloor,
@@ -40,6 +42,8 @@ class FieldAt(eqx.Module):
     correction: Correction
     means: tuple[Float[Array, ""] | None, ...]
     "the target mean of each component, if any"
+    prescribed: Prescribed = eqx.field(static=True)
+    dimension: int = eqx.field(static=True)
     profile: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
 
     @property
@@ -57,12 +61,57 @@ class FieldAt(eqx.Module):
         """A `Status` for each component."""
         return self.correction.status
 
+    @property
+    def is_hopeless(self) -> Bool[Array, ""]:
+        """Whether the targets are not met and training cannot change that. With a
+        profile the least second moment depends on the network, so targets that are
+        infeasible now may be met later."""
+        unmet = self.status >= Status.DEGENERATE
+        if self.profile is not None:
+            unmet = unmet & (self.status != Status.INFEASIBLE)
+        return jnp.any(unmet)
+
     @alone()
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
-        """The field at one point of this time."""
+        """The field at one point of this time. Raises what `check` does."""
+        if jnp.shape(x) != (self.dimension,):
+            raise ValueError(
+                f"x must be one point of shape ({self.dimension},), got shape "
+                f"{jnp.shape(x)}; use jax.vmap for many points"
+            )
+        self.check()
         raw = _evaluate(self.net, x, self.time)
         phi = None if self.profile is None else self.profile(x)[None]
         return self.correction(raw[..., None], phi)[..., 0]
+
+    def check(self) -> None:
+        """Raise `ValueError` if the targets are not met here and the numbers can be
+        looked at, that is, outside `jit`."""
+        if not _is_known(self.status):
+            return
+        for k, status in enumerate(jnp.atleast_1d(self.status)):
+            worst = eqxi.unvmap_max(status)
+            if int(worst) < Status.DEGENERATE:
+                continue
+            raise ValueError(self._complaint(k, Status(int(worst))))
+
+    def _complaint(self, k: int, worst: Status) -> str:
+        here = jnp.atleast_1d(self.status)[k] == worst
+
+        def pick(array: Array) -> float:
+            """The largest of the numbers where it is worst."""
+            known = jax.lax.stop_gradient(array)
+            return float(eqxi.unvmap_max(jnp.where(here, known, -jnp.inf)))
+
+        t = None if self.time is None else pick(self.time)
+        reason = self.prescribed.reason(
+            k,
+            worst,
+            lambda target: float(target_at(target, t)),
+            second_moment=pick(jnp.atleast_1d(self.moments.second_moment)[k]),
+            dtype=self.moments.pivot.dtype.name,
+        )
+        return self.prescribed.complaint(k, t, reason)
 
     def gauge(self) -> Float[Array, ""]:
         """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets.
@@ -100,11 +149,9 @@ class ConservedField(eqx.Module):
     net: Callable[..., Array]
     rule: QuadratureRule
     gradient: GradientMode
-    mass: tuple[Target | None, ...] = eqx.field(static=True)
-    energy: tuple[Target | None, ...] = eqx.field(static=True)
+    prescribed: Prescribed = eqx.field(static=True)
     profile: Callable[[Array], Array] | None = eqx.field(static=True)
     floor: RelativeFloor | AbsoluteFloor = eqx.field(static=True)
-    normalised: bool = eqx.field(static=True)
     has_time: bool = eqx.field(static=True)
 
     def at(self, t: ArrayLike | None = None) -> FieldAt:
@@ -114,11 +161,20 @@ class ConservedField(eqx.Module):
             raise ValueError(f"t must {need}, got {t!r}")
         if t is not None and jnp.shape(t) != ():
             raise ValueError(
-                f"t must be one time, got shape {jnp.shape(t)}; leave the batch to vmap"
+                f"t must be one time, got shape {jnp.shape(t)}; use jax.vmap for many"
             )
         time = None if t is None else jnp.asarray(t, jnp.result_type(float, t))
         raw, correction, means = _correction_at(self, time, device_count())
-        return FieldAt(self.net, time, raw, correction, means, self.profile)
+        return FieldAt(
+            self.net,
+            time,
+            raw,
+            correction,
+            means,
+            self.prescribed,
+            self.rule.dimension,
+            self.profile,
+        )
 
     def __call__(
         self, x: Float[Array, " d"], t: ArrayLike | None = None
@@ -204,25 +260,7 @@ class ConservedField(eqx.Module):
         - `times`: the times to look at; left out if the network has no time.
         """
         for t in time_list(times):
-            status = np.atleast_1d(np.asarray(self.at(t).status))
-            bad = np.flatnonzero(status >= Status.DEGENERATE)
-            if not bad.size:
-                continue
-            k = int(bad[0])
-            when = "" if t is None else f" at t = {t:g}"
-            which = f" of component {k}" if status.size > 1 else ""
-            mass, energy = (
-                None if target is None else float(target_at(target, t))
-                for target in (self.mass[k], self.energy[k])
-            )
-            reason = explain(
-                Status(int(status[k])),
-                mass=mass,
-                energy=energy,
-                volume=1.0 if self.normalised else self.rule.domain.volume,
-                has_profile=self.profile is not None,
-            )
-            raise ValueError(f"the targets{which} cannot be met{when}: {reason}")
+            self.at(t).check()
 
 
 class AtTime(eqx.Module):
@@ -262,7 +300,16 @@ def at_with_series(
         return longer
 
     series, now = functools.reduce(lambda f, _: with_next(f), range(order), value)(t)
+    now.check()
     return now, series
+
+
+def _is_known(array: Any) -> bool:
+    """Whether numbers can be looked at: under a `vmap` outside `jit`, too."""
+    # JAX has no public name for the tracers of `vmap`.
+    while hasattr(array, "batch_dim"):
+        array = array.val
+    return is_concrete(array)
 
 
 @eqx.filter_jit
@@ -277,18 +324,18 @@ def _correction_at(
 
     live, dead = (_OnNodes(net, time, field.profile) for net in (field.net, frozen))
     raw = field.gradient.moments(live, dead, field.rule)
-    volume = 1.0 if field.normalised else field.rule.domain.volume
+    point = jax.ShapeDtypeStruct((field.rule.dimension,), jnp.result_type(float))
+    dtype = jax.eval_shape(lambda x: _evaluate(field.net, x, time), point).dtype
     parts, means = [], []
-    for k, (mass, energy) in enumerate(zip(field.mass, field.energy, strict=True)):
+    for k in range(len(field.prescribed.mass)):
         own = raw if raw.pivot.ndim == 0 else _component(raw, k)
-        targets: dict[str, Any] = {}
-        if mass is not None:
-            targets["mean"] = target_at(mass, time) / volume
-        if energy is not None:
-            targets["second_moment"] = target_at(energy, time) / volume
-        means.append(targets.get("mean"))
+        wanted = field.prescribed.moments(k, lambda target: target_at(target, time))
+        mean = wanted.get("mean")
+        means.append(None if mean is None else jnp.asarray(mean, own.pivot.dtype))
         parts.append(
-            correct(own, **targets, floor=field.floor) if targets else _identity(own)
+            correct(own, **wanted, floor=field.floor, dtype=dtype)
+            if wanted
+            else _identity(own)
         )
     if raw.pivot.ndim == 0:
         correction = parts[0]
@@ -338,6 +385,7 @@ def conserve(
     mass: TargetLike | Sequence[TargetLike | None] | None = None,
     energy: TargetLike | Sequence[TargetLike | None] | None = None,
     *,
+    variance: TargetLike | Sequence[TargetLike | None] | None = None,
     profile: Callable[[Array], Array] | None = None,
     gradient: GradientMode = Exact(),
     floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
@@ -357,6 +405,9 @@ def conserve(
         no target; components without targets are left as they are.
     - `energy`: the integral of u^2 (not the mechanical energy), likewise. Either may
         be left out.
+    - `variance`: the integral of `(u - m)^2`, where m is the mean of u: that is
+        `energy - mass^2 / volume`, instead of the energy. It keeps the digits of a
+        variation that is small beside the mean, in single precision most of all.
     - `profile`: the function of x that the shift multiplies; one that vanishes on the
         boundary keeps homogeneous Dirichlet data.
     - `gradient`: how the moments are differentiated by the parameters: `Exact()`,
@@ -377,32 +428,30 @@ def conserve(
         >>> print(f"{rule.integrate(lambda x: now(x) ** 2):.4f}")
         2.5000
     """
-    if mass is None and energy is None:
-        raise ValueError("give a target: mass, energy or both")
-    if profile is not None and mass is None:
-        raise ValueError("profile has no effect without mass: nothing is shifted")
     shape, has_time = _output_shape(net, rule)
     _check_subset(gradient, rule)
-    components = shape[0] if shape else None
-    masses = targets_for("mass", mass, components)
-    energies = targets_for("energy", energy, components)
-    for name, targets in (("mass", masses), ("energy", energies)):
-        if not has_time and any(t is not None and t.is_function for t in targets):
-            raise ValueError(f"{name} must be a number for a network without time")
     if not normalised:
         limits = jnp.finfo(jnp.result_type(float))
         low, high = np.log(float(limits.tiny)), np.log(float(limits.max))
         if not low < rule.domain.log_volume < high:
             raise ValueError(
                 f"the volume of the box, exp({rule.domain.log_volume:.6g}), does not "
-                f"fit {limits.dtype}; give means as mass and energy, with "
+                f"fit {limits.dtype}; give means as targets, with "
                 f"normalised=True"
             )
+    prescribed = prescribe(
+        mass,
+        energy,
+        variance,
+        components=shape[0] if shape else None,
+        has_time=has_time,
+        has_profile=profile is not None,
+        volume=1.0 if normalised else rule.domain.volume,
+        nodes=rule.size,
+    )
     if profile is not None:
         _check_profile(profile, rule)
-    field = ConservedField(
-        net, rule, gradient, masses, energies, profile, floor, normalised, has_time
-    )
+    field = ConservedField(net, rule, gradient, prescribed, profile, floor, has_time)
     if times is not None:
         field.check(times)
     return field
@@ -425,15 +474,17 @@ def _output_shape(
         if not hasattr(out, "shape") or len(out.shape) > 1 or 0 in out.shape:
             got = getattr(out, "shape", type(out).__name__)
             raise ValueError(
-                f"net must return one number or a vector of components for one point, "
-                f"got {got}; leave the batch to vmap"
+                f"net must return one number or a vector of components for one point "
+                f"of shape ({rule.dimension},), got {got}; use jax.vmap for many points"
             )
         if not jnp.issubdtype(out.dtype, jnp.floating):
             raise TypeError(f"net must return floating-point numbers, got {out.dtype}")
         return out.shape, len(arguments) == 2
     raise ValueError(
-        f"net cannot be evaluated at a point of shape ({rule.dimension},), the "
-        f"dimension of the rule, with a time ({errors[0]}) nor without ({errors[1]})"
+        f"net cannot be evaluated at one point of shape ({rule.dimension},), the "
+        f"dimension of the rule, with a time ({errors[0]}) nor without ({errors[1]}); "
+        f"wrap a network of batches as lambda x, t: net(x[None], t)[0]; "
+        f"use jax.vmap for many points"
     )
 
 

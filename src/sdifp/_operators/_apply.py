@@ -108,8 +108,9 @@ def _check_scalar(u: Any, batch: Batch) -> None:
         arguments = "u(x)" if time is None else "u(x, t)"
         reason = (str(error).splitlines() or [""])[0]
         raise ValueError(
-            f"u cannot be evaluated as {arguments} at a point of shape {point.shape}: "
-            f"{type(error).__name__}: {reason}"
+            f"u cannot be evaluated as {arguments} at one point of shape "
+            f"{point.shape}: {type(error).__name__}: {reason}; use jax.vmap for many "
+            f"points"
         ) from error
     shape = getattr(out, "shape", None)
     if shape != ():
@@ -118,8 +119,9 @@ def _check_scalar(u: Any, batch: Batch) -> None:
                 f"u must return one JAX number for one point, got {type(out).__name__}"
             )
         raise ValueError(
-            f"u must return one number for one point, got shape {shape}; apply the "
-            f"operator to one component, lambda x, t: u(x, t)[k]"
+            f"u must return one number for one point of shape {point.shape}, got shape "
+            f"{shape}; apply the operator to one component, lambda x, t: u(x, t)[k], "
+            f"and use jax.vmap for many points"
         )
     if not jnp.issubdtype(out.dtype, jnp.floating):
         raise TypeError(f"u must return a floating-point number, got {out.dtype}")

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from .._core import AbsoluteFloor, RelativeFloor, Status, solve
@@ -71,6 +72,7 @@ def correct(
     variance: Target | None = None,
     floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
     nearest: bool = True,
+    dtype: DTypeLike | None = None,
 ) -> Correction:
     """The correction that gives a field with these moments the target moments.
 
@@ -91,7 +93,8 @@ def correct(
     point of the shell.
 
     Nothing is raised here: look at `status`. Targets must be numbers or have the
-    shape of the moments.
+    shape of the moments. `dtype` is that of the values that will be corrected, by
+    default that of the moments.
     """
     check_combination(mean, second_moment, variance)
     like = moments.spread
@@ -103,6 +106,7 @@ def correct(
             rounding=max(_rounding(v, like.dtype) for v in given.values()),
             floor=floor,
             nearest=nearest,
+            smallest=float(jnp.finfo(like.dtype if dtype is None else dtype).tiny),
         )
     )
 
@@ -137,4 +141,13 @@ def _rounding(target: Target | None, dtype: np.dtype) -> float:
 
 
 def _target(target: Target, like: Array) -> Array:
-    return jnp.broadcast_to(jnp.asarray(target, like.dtype), like.shape)
+    return jnp.broadcast_to(as_array(target, like.dtype), like.shape)
+
+
+def as_array(target: Target, dtype: np.dtype) -> Array:
+    """A target in a dtype. A number that underflows does not turn into the target 0."""
+    if isinstance(target, float | np.floating | np.ndarray):
+        given = np.asarray(target, np.float64)
+        least = np.maximum(abs(given), float(jnp.finfo(dtype).tiny))
+        target = np.where(given == 0.0, 0.0, np.copysign(least, given))
+    return jnp.asarray(target, dtype)

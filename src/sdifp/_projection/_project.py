@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import SUM_TOLERANCE, check_finite, is_concrete
-from .._core import AbsoluteFloor, RelativeFloor, Status
+from .._core import AbsoluteFloor, RelativeFloor, Status, variance_of
 from ._correction import (
     Correction,
     Target,
+    as_array,
     check_combination,
     correct,
     least_second_moment,
@@ -104,11 +105,15 @@ these moments, the least second moment possible is 1.0
         )
     values, weights, profile = check_values(values, weights, profile)
     targets = _check_targets(values, mean, second_moment, variance, profile)
-    out, raw = _project(values, weights, profile, targets, floor, nearest)
+    combined = _in_double(targets, with_profile=profile is not None)
+    out, raw = _project(values, weights, profile, combined, floor, nearest)
     if throw is not False and is_concrete(out.status):
         # Under an eager `grad` the numbers are known, but wrapped: unwrap them.
-        raw, values, targets = jax.lax.stop_gradient((raw, values, targets))
-        _raise_unless_held(out.status, raw, values, targets, profile is not None)
+        raw, values, targets = jax.tree.map(
+            lambda a: jax.lax.stop_gradient(a) if isinstance(a, jax.Array) else a,
+            (raw, values, targets),
+        )
+        _raise_unless_held(out.status, raw, values, weights, profile, targets)
     elif throw:
         bad = out.status >= Status.DEGENERATE
         message = "the targets of this projection do not hold: see its status"
@@ -121,12 +126,14 @@ def _project(
     values: Array,
     weights: Array,
     profile: Array | None,
-    targets: dict[str, Array],
+    targets: dict[str, Target],
     floor: RelativeFloor | AbsoluteFloor,
     nearest: bool,
 ) -> tuple[Projection, Moments]:
     raw = moments_of_part(values, weights, profile)
-    correction = correct(raw, **targets, floor=floor, nearest=nearest)
+    correction = correct(
+        raw, **targets, floor=floor, nearest=nearest, dtype=values.dtype
+    )
     corrected = correction(values, profile)
     status = correction.status
     if values.dtype != accumulator():
@@ -145,12 +152,13 @@ def _check_targets(
     second_moment: Target | None,
     variance: Target | None,
     profile: Array | None,
-) -> dict[str, Array]:
+) -> dict[str, Array | np.ndarray]:
+    """Those that are given: arrays of JAX as they are, all others in NumPy, with the
+    digits that they came with."""
     check_combination(mean, second_moment, variance)
     given = {"mean": mean, "second_moment": second_moment, "variance": variance}
     targets = {
-        # An int may be too long for the integers of JAX.
-        k: jnp.asarray(float(v) if isinstance(v, int) else v)
+        k: jnp.asarray(v) if isinstance(v, jax.Array) else _floating(v)
         for k, v in given.items()
         if v is not None
     }
@@ -170,14 +178,38 @@ def _check_targets(
     return targets
 
 
+def _floating(target: object) -> np.ndarray:
+    """Numbers of NumPy; whole ones in double precision."""
+    # A Python integer may be too long for those of NumPy.
+    array = np.asarray(float(target) if type(target) is int else target)
+    return array.astype(np.float64) if array.dtype.kind in "iu" else array
+
+
+def _in_double(
+    targets: dict[str, Array | np.ndarray], *, with_profile: bool
+) -> dict[str, Array]:
+    """The targets as arrays of JAX. The difference `s - m^2` of numbers that are known
+    in double precision is formed there first; with a profile it is another difference
+    that counts."""
+    given = dict(targets)
+    both = [given.get(name) for name in ("mean", "second_moment")]
+    if all(isinstance(v, np.ndarray) for v in both) and not with_profile:
+        mean, square = np.asarray(both[0]), np.asarray(given.pop("second_moment"))
+        rounding = max(float(np.finfo(v.dtype).eps) for v in (mean, square))
+        given["variance"] = np.asarray(variance_of(mean, square, rounding))
+    return {k: as_array(v, jnp.result_type(v)) for k, v in given.items()}
+
+
 def _raise_unless_held(
     status: Array,
     raw: Moments,
-    values: Array,
-    targets: dict[str, Array],
-    with_profile: bool,
+    values: Array | np.ndarray,
+    weights: Array | np.ndarray,
+    profile: Array | np.ndarray | None,
+    targets: dict[str, Array | np.ndarray],
 ) -> None:
     """Say for the first field of the batch what is wrong with it."""
+    with_profile = profile is not None
     worst = np.asarray(status)
     bad = np.argwhere(worst >= Status.DEGENERATE)
     if not len(bad):
@@ -202,7 +234,25 @@ def _raise_unless_held(
             "values on one node have no variance, so mean and second moment cannot "
             "both be prescribed there; use a rule with two nodes or more"
         )
-    if worst[at] == Status.DEGENERATE:
+    if worst[at] in (Status.DEGENERATE, Status.UNDERFLOW):
+        own, sums = np.asarray(values, np.float64)[at], accumulator().name
+        w = np.asarray(weights, np.float64)
+        phi = np.ones_like(w) if profile is None else np.asarray(profile, np.float64)
+        varied = own - phi * (w @ own) / (w @ phi) if "mean" in targets else own
+        apart = float(np.max(abs(varied)))
+        advice = "rescale the field" + ("" if sums == "float64" else " or use float64")
+        limits = np.finfo(sums)
+        if apart**2 * limits.eps > limits.tiny and worst[at] == Status.UNDERFLOW:
+            raise ValueError(
+                f"{second} = {of(second):g} is too small for {values.dtype}{where}: "
+                f"the square of the result underflows; {advice}"
+            )
+        if apart > 64 * np.finfo(values.dtype).eps * np.max(abs(own)):
+            raise ValueError(
+                f"values are too small for {sums}{where}: they vary by {apart:.1e}, "
+                f"whose square underflows, so no scale gives them {second} = "
+                f"{of(second):g}; {advice}"
+            )
         shape = "a multiple of the profile" if with_profile else "constant"
         if "mean" not in targets:
             shape = "zero"

@@ -10,7 +10,6 @@ from ._field import ConservedField, check_same_box
 from ._field_at import FieldAt
 from ._module import dtype_of
 from ._rule import Rule
-from ._targets import target_at
 
 # Points that are evaluated at a time.
 _CHUNK = 2**16
@@ -26,6 +25,7 @@ def certify(
 
     from .._domain import Box
     from .._field import independent_rule
+    from .._quadrature import rule_for
 
     device = field.rule.nodes.device
     box = Box(field.rule.lower, field.rule.upper, field.rule.periodic.tolist())
@@ -40,19 +40,24 @@ def certify(
     def measure(t: float | None) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         with torch.no_grad():
             now = field.at(t)
-            found = [
-                field.volume * _two_integrals(field, now, r)
-                for r in (field.rule, other, *rules)
-            ]
+            found = [_integrals(field, now, r) for r in (field.rule, other, *rules)]
             scale, status = (a.reshape(-1).cpu() for a in (now.scale, now.status))
         return scale.numpy(), status.numpy(), found
 
+    def finer(nodes: int, t: float | None) -> tuple[str, np.ndarray]:
+        found = rule_for(box, nodes, key=jax.random.fold_in(keys[0], 1))
+        with torch.no_grad():
+            integrals = _integrals(field, field.at(t), Rule.of(found).to(device))
+        return found.name, integrals
+
     return assemble(
         time_list(times),
-        list(zip(field.mass, field.energy, strict=True)),
-        lambda target, t: float(target_at(target, field._time(t))),
+        field.prescribed,
+        field.target_at,
         measure,
-        volume=field.volume,
+        finer,
+        size=field.rule.size,
+        dimension=field.rule.dimension,
         rule=repr(field.rule),
         other_rule=repr(other),
         replicates=f"{replicates} randomisations of {base!r}",
@@ -60,10 +65,15 @@ def certify(
     )
 
 
-def _two_integrals(field: ConservedField, now: FieldAt, rule: Rule) -> np.ndarray:
+def _integrals(field: ConservedField, now: FieldAt, rule: Rule) -> np.ndarray:
+    """Of the field, of its square, and of its square about the target mean."""
     nodes, sums = rule.nodes.to(dtype_of(field.net)), []
+    centre = torch.stack(
+        [rule.weights.new_zeros(()) if m is None else m.reshape(()) for m in now.means]
+    )
     for x, weights in zip(nodes.split(_CHUNK), rule.weights.split(_CHUNK), strict=True):
-        values = now(x).double().reshape(len(x), -1)
-        weights = weights[:, None]
-        sums.append(torch.stack([weights * values, weights * values**2]).sum(1))
-    return (torch.stack(sums).sum(0) / rule.weights.sum()).cpu().numpy()
+        values = now.unchecked(x).double().reshape(len(x), -1)
+        powers = torch.stack([values, values**2, (values - centre) ** 2])
+        sums.append((weights[:, None] * powers).sum(1))
+    total = torch.stack(sums).sum(0) / rule.weights.sum()
+    return field.prescribed.volume * total.cpu().numpy()

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from .._core import (
     AbsoluteFloor,
+    Prescribed,
     RelativeFloor,
-    Status,
     Target,
-    explain,
+    prescribe,
     solve,
     time_list,
 )
@@ -30,7 +30,7 @@ from ._module import (
 )
 from ._moments import Network, Part, moments_at
 from ._rule import Rule
-from ._targets import as_targets, target_at
+from ._targets import target_at, without_tensors
 
 if TYPE_CHECKING:
     from .._core import Certificate
@@ -51,24 +51,23 @@ class ConservedField(Float64Buffers):
         self,
         net: nn.Module,
         rule: Rule,
-        mass: tuple[Target | None, ...],
-        energy: tuple[Target | None, ...],
+        prescribed: Prescribed,
         *,
         profile: Callable[[Tensor], Tensor] | None,
         gradient: GradientMode,
         floor: RelativeFloor | AbsoluteFloor,
-        normalised: bool,
         takes: str,
         is_flat: bool,
         components: int | None,
     ) -> None:
         super().__init__()
         self.net, self.rule = net, rule
-        self.mass, self.energy, self.profile = mass, energy, profile
-        self.gradient, self.floor, self.normalised = gradient, floor, normalised
+        self.prescribed, self.profile = prescribed, profile
+        self.gradient, self.floor = gradient, floor
         self.takes, self.is_flat, self.components = takes, is_flat, components
         # Targets that are modules themselves move and train with the field.
-        given = [t.given for t in (*mass, *energy) if t is not None]
+        of_all = [prescribed.of(k).values() for k in range(len(prescribed.mass))]
+        given = [target.given for targets in of_all for target in targets]
         self.targets = nn.ModuleList(g for g in given if isinstance(g, nn.Module))
         self._has_parameters = next(net.parameters(), None) is not None
         # The nodes that the gradient is estimated from.
@@ -79,11 +78,6 @@ class ConservedField(Float64Buffers):
     def has_time(self) -> bool:
         """Whether the field depends on time."""
         return self.takes != "x"
-
-    @property
-    def volume(self) -> float:
-        """What the targets are divided by to make means."""
-        return 1.0 if self.normalised else self.rule.volume
 
     def forward(self, x: Tensor, t: Tensor | float | None = None) -> Tensor:
         """The field at points and times.
@@ -146,18 +140,27 @@ class ConservedField(Float64Buffers):
             self.gradient,
         )
         parts, means = [], []
-        for k, (mass, energy) in enumerate(zip(self.mass, self.energy, strict=True)):
-            own = raw.component(k)
-            targets: dict[str, Any] = {}
-            eps = torch.finfo(torch.float64).eps
-            for name, target in (("mean", mass), ("second_moment", energy)):
-                if target is not None:
-                    value = target_at(target, times)
+        smallest = float(torch.finfo(dtype_of(self.net)).tiny)
+        for k in range(len(self.prescribed.mass)):
+            own, eps = raw.component(k), torch.finfo(torch.float64).eps
+            targets = self.prescribed.moments(k, lambda g: target_at(g, times))
+            for name, value in targets.items():
+                if isinstance(value, Tensor):
                     eps = max(eps, torch.finfo(value.dtype).eps)
-                    targets[name] = value.double() / self.volume
+                    targets[name] = value.double()
+                else:
+                    targets[name] = torch.full_like(times, value)
             means.append(targets.get("mean"))
             if targets:
-                parts.append(solve(own, **targets, rounding=eps, floor=self.floor))
+                parts.append(
+                    solve(
+                        own,
+                        **targets,
+                        rounding=eps,
+                        floor=self.floor,
+                        smallest=smallest,
+                    )
+                )
             else:
                 zero = torch.zeros_like(own.pivot)
                 none = zero.to(torch.int32)
@@ -236,12 +239,10 @@ class ConservedField(Float64Buffers):
         return ConservedField(
             self.net,
             other,
-            self.mass,
-            self.energy,
+            self.prescribed,
             profile=self.profile,
             gradient=self.gradient,
             floor=self.floor,
-            normalised=self.normalised,
             takes=self.takes,
             is_flat=self.is_flat,
             components=self.components,
@@ -256,28 +257,12 @@ class ConservedField(Float64Buffers):
         """
         for t in time_list(times):
             with torch.no_grad():
-                status = self.at(t).status.reshape(-1)
-            bad = torch.nonzero(status >= int(Status.DEGENERATE))
-            if not len(bad):
-                continue
-            k = int(bad[0])
-            when = "" if t is None else f" at t = {t:g}"
-            which = f" of component {k}" if len(status) > 1 else ""
-            mass, energy = (
-                None if target is None else float(target_at(target, self._time(t)))
-                for target in (self.mass[k], self.energy[k])
-            )
-            reason = explain(
-                Status(int(status[k])),
-                mass=mass,
-                energy=energy,
-                volume=self.volume,
-                has_profile=self.profile is not None,
-            )
-            raise ValueError(f"the targets{which} cannot be met{when}: {reason}")
+                self.at(t).check()
 
-    def _time(self, t: float | None) -> Tensor:
-        return self.rule.nodes.new_full((1,), 0.0 if t is None else t)
+    def target_at(self, target: Target, t: float | None) -> float:
+        """A target at one time."""
+        time = self.rule.nodes.new_full((1,), 0.0 if t is None else t)
+        return float(target_at(target, time))
 
     def freeze(
         self, times: Any = None, *, tolerance: float | None = None
@@ -325,7 +310,9 @@ class ConservedField(Float64Buffers):
 
     def extra_repr(self) -> str:
         """The targets, for print."""
-        return f"mass={self.mass}, energy={self.energy}, gradient={self.gradient}"
+        targets = [self.prescribed.of(k) for k in range(len(self.prescribed.mass))]
+        shown = targets[0] if len(targets) == 1 else targets
+        return f"targets={shown}, gradient={self.gradient}"
 
 
 def conserve(
@@ -334,6 +321,7 @@ def conserve(
     mass: Any = None,
     energy: Any = None,
     *,
+    variance: Any = None,
     profile: Callable[[Tensor], Tensor] | None = None,
     gradient: GradientMode = Exact(),
     floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
@@ -356,6 +344,9 @@ def conserve(
         as they are.
     - `energy`: the integral of u^2 (not the mechanical energy), likewise. Either may
         be left out.
+    - `variance`: the integral of `(u - m)^2`, where m is the mean of u: that is
+        `energy - mass^2 / volume`, instead of the energy. It keeps the digits of a
+        variation that is small beside the mean.
     - `profile`: the function of points (N, d) that the shift multiplies; one that
         vanishes on the boundary keeps homogeneous Dirichlet data.
     - `gradient`: how the moments are differentiated by the parameters: `Exact()`,
@@ -383,10 +374,6 @@ def conserve(
             f"module must be a torch.nn.Module, got {type(module).__name__}; JAX "
             f"networks are for sdifp.conserve"
         )
-    if mass is None and energy is None:
-        raise ValueError("give a target: mass, energy or both")
-    if profile is not None and mass is None:
-        raise ValueError("profile has no effect without mass: nothing is shifted")
     if not isinstance(gradient, GradientMode):
         raise TypeError(
             f"gradient must be Exact(), Subsampled(k) or Detached() of sdifp.torch, "
@@ -400,29 +387,32 @@ def conserve(
     check_subset(gradient, rule)
     takes, shape = find_call(module, rule, has_time)
     components = shape[1] if len(shape) == 2 and shape[1] > 1 else None
-    masses = as_targets("mass", mass, components)
-    energies = as_targets("energy", energy, components)
-    for name, targets in (("mass", masses), ("energy", energies)):
-        if takes == "x" and any(t is not None and t.is_function for t in targets):
-            raise ValueError(f"{name} must be a number for a network without time")
     limits = np.finfo(np.float64)
     low, high = np.log(limits.tiny), np.log(limits.max)
     if not normalised and not low < rule.log_volume < high:
         raise ValueError(
             f"the volume of the box, exp({rule.log_volume:.6g}), does not fit float64; "
-            f"give means as mass and energy, with normalised=True"
+            f"give means as targets, with normalised=True"
         )
+    prescribed = prescribe(
+        without_tensors("mass", mass, components),
+        without_tensors("energy", energy, components),
+        without_tensors("variance", variance, components),
+        components=components,
+        has_time=takes != "x",
+        has_profile=profile is not None,
+        volume=1.0 if normalised else rule.volume,
+        nodes=rule.size,
+    )
     if profile is not None:
         _check_profile(profile, rule)
     field = ConservedField(
         module,
         rule,
-        masses,
-        energies,
+        prescribed,
         profile=profile,
         gradient=gradient,
         floor=floor,
-        normalised=normalised,
         takes=takes,
         is_flat=len(shape) == 1,
         components=components,

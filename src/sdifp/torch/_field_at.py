@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._core import Status
 from ._moments import Moments
 
 
@@ -22,7 +23,7 @@ class FieldAt:
     ) -> None:
         self._field, self._times, self.moments = field, times, moments
         self._scale, self._level, self._pivot, self._offset, self._status = coefficients
-        self._means = means
+        self.means = means
 
     @property
     def scale(self) -> Tensor:
@@ -46,7 +47,13 @@ class FieldAt:
         return rows if self._field.components is not None else rows[..., 0]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The field at points of shape (..., d): all of one time, or one for each."""
+        """The field at points of shape (..., d): all of one time, or one for each.
+        Raises what `check` does."""
+        self.check()
+        return self.unchecked(x)
+
+    def unchecked(self, x: Tensor) -> Tensor:
+        """The same, whether or not the targets are met."""
         field, shape = self._field, x.shape[:-1]
         times = self._times
         if times is not None:
@@ -74,6 +81,35 @@ class FieldAt:
             else out.reshape(*shape, out.shape[1])
         )
 
+    def check(self) -> None:
+        """Raise `ValueError` if the targets are not met here and the numbers can be
+        looked at: not where PyTorch compiles, exports or maps over a batch."""
+        if torch.compiler.is_compiling():
+            return
+        status = self._status
+        try:
+            is_met = not bool((status >= int(Status.DEGENERATE)).any())
+        except RuntimeError:
+            # Under torch.vmap, or on a device without numbers.
+            return
+        if is_met:
+            return
+        row, k = torch.nonzero(status >= int(Status.DEGENERATE))[0].tolist()
+        field = self._field
+        t = (
+            None
+            if self._times is None
+            else float(self._times.detach().reshape(-1)[row])
+        )
+        reason = field.prescribed.reason(
+            k,
+            Status(int(status[row, k])),
+            lambda target: field.target_at(target, t),
+            second_moment=float(self.moments.second_moment[row, k].detach()),
+            dtype="float64",
+        )
+        raise ValueError(field.prescribed.complaint(k, t, reason))
+
     def gauge(self) -> Tensor:
         """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets,
         the mean over the times.
@@ -84,7 +120,7 @@ class FieldAt:
         """
         raw, spread = self.moments.mean, self.moments.spread
         total = torch.zeros_like(raw[..., 0])
-        for k, mean in enumerate(self._means):
+        for k, mean in enumerate(self.means):
             # A component without targets has scale 1 and adds nothing.
             factor = self._scale[..., k].abs()
             live = factor > 0.0

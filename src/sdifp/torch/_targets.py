@@ -5,11 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._core import Target, targets_for
+from .._core import Target
 
 
-def target_at(target: Target, times: Tensor) -> Tensor:
-    """A target at times of shape (N,), in the dtype that it comes in."""
+def target_at(target: Target, times: Tensor) -> Tensor | float:
+    """A target at times of shape (N,), in the dtype that it comes in: a number as a
+    Python float."""
     try:
         value = target.value(times)
     except torch.OutOfMemoryError:
@@ -20,6 +21,8 @@ def target_at(target: Target, times: Tensor) -> Tensor:
             f"operations; for times of shape {tuple(times.shape)} it failed with: "
             f"{error}"
         ) from error
+    if isinstance(value, float):
+        return value
     out = value if isinstance(value, Tensor) else times.new_tensor(value)
     out = out.to(times.device)
     if out.shape not in ((), times.shape) or not out.is_floating_point():
@@ -31,10 +34,9 @@ def target_at(target: Target, times: Tensor) -> Tensor:
     return out.expand(times.shape)
 
 
-def as_targets(
-    name: str, given: Any, components: int | None
-) -> tuple[Target | None, ...]:
-    """One target or None for each component; a list of one for one component."""
+def without_tensors(name: str, given: Any, components: int | None) -> Any:
+    """Targets as a user gives them, with numbers in place of tensors; a list of one is
+    taken for one component."""
     entries = list(given) if isinstance(given, list | tuple) else [given]
     for k, entry in enumerate(entries):
         if isinstance(entry, Tensor):
@@ -45,4 +47,4 @@ def as_targets(
                 )
             entries[k] = entry.cpu().numpy()
     whole = isinstance(given, list | tuple) and (components, len(entries)) != (None, 1)
-    return targets_for(name, entries if whole else entries[0], components)
+    return entries if whole else entries[0]

@@ -64,8 +64,8 @@ def compiled_for_one_run():
         patch.setattr(_train, "advance", once(_train.advance.__wrapped__))
         patch.setattr(_window, "_SERIES", 96)
         patch.setattr(_check, "once", once)
-        integrals = once(_certificate._two_integrals.__wrapped__)
-        patch.setattr(_certificate, "_two_integrals", integrals)
+        integrals = once(_certificate._means.__wrapped__)
+        patch.setattr(_certificate, "_means", integrals)
         patch.setattr(_train, "measure", once(_train.measure.__wrapped__))
         yield
 
@@ -264,6 +264,63 @@ def test_a_loss_that_is_lost_leaves_the_last_good_state():
     # There is no way on from here.
     with pytest.raises(sdifp.TrainingDiverged):
         run.result()
+
+
+@pytest.mark.parametrize(
+    "optimiser", [sdifp.Adam(), sdifp.LBFGS(), sdifp.LevenbergMarquardt()]
+)
+def test_targets_that_cannot_be_met_stop_the_training(optimiser):
+    """No field of mass 1 has an energy below 1: from t = 0.25 on there is none."""
+    energy = lambda t: jnp.where(t < 0.25, 1.5, 0.5)
+    problem = advection(energy=energy, reference=None)
+    points = sdifp.RandomPoints(4, 3)
+    recipe = RECIPE.but(steps=50, optimiser=optimiser, points=points)
+    run = sdifp.train(problem, recipe=recipe, check=False, key=KEY)
+    words = r"cannot be met at t = 0\.\d+: energy = 0\.5 is below .*; the state of step"
+    with pytest.raises(sdifp.TrainingDiverged, match=words) as caught:
+        run.result()
+    assert caught.value.trained.metrics.step == run.step < 50
+    assert all(np.all(np.isfinite(leaf)) for leaf in leaves(run.state.net))
+
+
+class Flat(eqx.Module):
+    """A network that does not depend on x, with data that do not either."""
+
+    level: jax.Array
+
+    def __call__(self, x, t):
+        return self.level + 0.0 * x[0]
+
+
+def test_a_field_without_variance_stops_the_training():
+    problem = advection(initial=lambda x: 1.0 + 0.0 * x[0], reference=None)
+    net = Flat(jnp.asarray(0.3))
+    for method in (sdifp.SDIFP(), sdifp.PostHoc()):
+        run = sdifp.train(
+            problem, method, recipe=RECIPE, network=net, check=False, key=KEY
+        )
+        with pytest.raises(sdifp.TrainingDiverged, match="constant on the nodes"):
+            run.result()
+        # In the first step, or after all of them where the training does without.
+        assert run.step == (0 if isinstance(method, sdifp.SDIFP) else 6)
+
+
+def test_targets_that_depend_on_the_network_may_be_out_of_reach_for_a_while():
+    """With a profile the least energy depends on the network: a few steps of this
+    training have times at which the energy is below it. They are not the end of it, but
+    the field that comes out must meet its targets."""
+    problem = sdifp.problems.heat_dirichlet()
+    recipe = problem.fast.but(steps=12, points=sdifp.RandomPoints(8, 12))
+    run = sdifp.train(problem, recipe=recipe, key=jax.random.key(0))
+    with pytest.raises(sdifp.TrainingDiverged, match="with a profile, after all 12"):
+        run.result()
+    assert run.finished
+
+
+def test_one_node_is_refused_before_anything_is_trained():
+    for method in (sdifp.SDIFP(), sdifp.PostHoc()):
+        with pytest.raises(ValueError, match="rule must have at least two nodes"):
+            sdifp.train(PROBLEM, method, recipe=RECIPE.but(nodes=1), key=KEY)
 
 
 class Wave(eqx.Module):

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._field import ConservedField, at_with_series
+from .._field import ConservedField, FieldAt, at_with_series
 from .._mesh import alone, averaged
 
 Row = Callable[[Any, Array, Array], Array]
@@ -52,10 +52,19 @@ class FrozenCorrection(eqx.Module):
         return level * phi + scale * ((raw - c.pivot * phi) - offset * phi)
 
 
+def series_at(
+    u: ConservedField, t: Float[Array, ""], order: int
+) -> tuple[FieldAt, Float[Array, "terms 4"]]:
+    """The same as `at_with_series`, but NaN where there is nothing left to train: the
+    step that finds it is undone."""
+    now, series = at_with_series(u, t, order)
+    return now, jnp.where(now.is_hopeless, jnp.nan, series)
+
+
 def coefficients_at(u: ConservedField, t: Float[Array, ""], order: int) -> Coefficients:
     """The coefficients of a field at one time, with `order` derivatives."""
 
-    scale, level, pivot, offset = at_with_series(u, t, order)[1].T
+    scale, level, pivot, offset = series_at(u, t, order)[1].T
     level, pivot = jax.lax.stop_gradient((level, pivot[0]))
     return Coefficients(jnp.stack([scale, offset], 1), level, pivot)
 

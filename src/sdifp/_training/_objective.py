@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from .._field import AtTime, ConservedField, at_time, at_with_series
+from .._field import AtTime, ConservedField, at_time
 from .._mesh import alone, averaged, gathered, is_divided
 from .._methods import Instant, Method
 from .._operators import Batch, time_derivative
 from ..problems import Problem, Recipe
-from ._coupled import Row, rows_and_derivatives
+from ._coupled import Row, rows_and_derivatives, series_at
 from ._window import Window, with_net
 
 
@@ -146,7 +146,7 @@ class StepObjective(eqx.Module):
         the loss, from the same quadrature."""
         now, series = None, None
         if isinstance(u, ConservedField):
-            now, series = at_with_series(u, t, order)
+            now, series = series_at(u, t, order)
         return series, self.method.rows(self._instant(u, t, multipliers, now))
 
     def _at_times(self, u: Any) -> tuple[Array | None, Float[Array, "n_t m"]]:

@@ -85,6 +85,18 @@ def advance(
     return eqx.combine(arrays, static), healthy
 
 
+def points_of(
+    problem: Problem, recipe: Recipe, window: Window, step: Array, key: Array
+) -> tuple[Array, Array, Array]:
+    """The points and times of a step, and the key for its other randomness."""
+    for_points, for_step = jax.random.split(
+        jax.random.fold_in(key, step // recipe.optimiser.refresh)
+    )
+    length = problem.duration / recipe.windows
+    x, t = recipe.points.draw(for_points, problem.box, window.start, length)
+    return x, t, for_step
+
+
 def _step(
     problem: Problem,
     method: Method,
@@ -95,11 +107,7 @@ def _step(
 ) -> tuple[State, Array]:
     """One step: fresh points, one step of the optimiser, the method's own state."""
     optimiser = recipe.optimiser
-    for_points, for_step = jax.random.split(
-        jax.random.fold_in(key, state.step // optimiser.refresh)
-    )
-    length = problem.duration / recipe.windows
-    x, t = recipe.points.draw(for_points, problem.box, window.start, length)
+    x, t, for_step = points_of(problem, recipe, window, state.step, key)
 
     def update(
         x: Array, t: Array, key: Array, window: Window, method: Method, state: State

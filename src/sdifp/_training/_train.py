@@ -20,8 +20,9 @@ from .._networks import InTurn
 from .._quadrature import QuadratureRule
 from ..problems import Problem, Recipe
 from ._metrics import TIMES, Metrics, independent_rule, measure
+from ._objective import StepObjective
 from ._snapshot import from_arrays, to_arrays
-from ._step import State, advance
+from ._step import State, advance, points_of
 from ._window import Windows, raw, with_net
 
 # A loss that is so many times that of the first report of its window has no way back.
@@ -30,8 +31,8 @@ _ADVICE = "Try a lower rate, Adam(clip=1.0), float64, or a smaller network"
 
 
 class TrainingDiverged(ArithmeticError):
-    """The loss is no longer finite, or has grown ten thousandfold. `trained` is the
-    last good state."""
+    """The loss is no longer finite or has grown ten thousandfold, or the targets cannot
+    be met. `trained` is the last good state."""
 
     def __init__(self, message: str, trained: "Trained"):
         super().__init__(message)
@@ -223,7 +224,15 @@ class Training:
         self._loss = loss
         self.state = self._good = self.state.reported()
         times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
-        return self._metrics_of(with_net(self.window.final, self.state.net), times)
+        field = with_net(self.window.final, self.state.net)
+        if int(self.state.step) == self.recipe.steps:
+            # What comes out must keep its promise, and the next window begins with it.
+            unmet = _why_unmet(field, times)
+            if unmet:
+                raise TrainingDiverged(
+                    f"{unmet}, after all {self.recipe.steps} steps", self.so_far()
+                )
+        return self._metrics_of(field, times)
 
     def advance(self, count: int) -> None:
         """Take `count` steps, or as many as the window in training has left."""
@@ -242,11 +251,25 @@ class Training:
         healthy = bool(good)
         self.seconds += time.perf_counter() - began
         if not healthy:
+            unmet = self._unmet()
             raise TrainingDiverged(
-                f"the loss or a parameter was not finite at step {self.step + 1}; the "
-                f"state before it is kept. {_ADVICE}",
+                f"{unmet}; the state of step {self.step} is kept"
+                if unmet
+                else f"the loss or a parameter was not finite at step {self.step + 1}; "
+                f"the state before it is kept. {_ADVICE}",
                 self.so_far(),
             )
+
+    def _unmet(self) -> str | None:
+        """Why the next step cannot meet its targets, if it is that which fails."""
+        key = jax.random.fold_in(self._key, len(self._done))
+        state, window = self.state, self.window
+        x, t, for_step = points_of(self.problem, self.recipe, window, state.step, key)
+        objective = StepObjective(
+            *(window, x, t, state.multipliers, for_step),
+            *(self.problem, self.method, self.recipe),
+        )
+        return _why_unmet(objective.field(state.net), t)
 
     def _arguments(self, count: int) -> tuple[Any, ...]:
         return (
@@ -341,6 +364,16 @@ def points_at_each_time(recipe: Recipe, problem: Problem) -> int:
     """How many points of a batch share a time: these are divided among devices."""
     draw = lambda key: recipe.points.draw(key, problem.box, 0.0, 1.0)[0]
     return jax.eval_shape(draw, jax.random.key(0)).shape[1]
+
+
+def _why_unmet(field: Any, times: Array) -> str | None:
+    """Why a field does not meet its targets at one of some times, if so."""
+    try:
+        if isinstance(field, ConservedField):
+            field.check(np.asarray(times))
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _check_devices(n: int) -> None:

@@ -297,18 +297,20 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
 
         # The others wait: who leaves first is missed.
         page = by_first(lambda: write_report(folder))
+    # A promise that was not kept is no success.
+    code = 1 if result["holds"] is False else 0
     if not first:
-        return 0
+        return code
     if wanted.as_json:
         print_json({"run": str(folder), **result})
-        return 0
+        return code
     from .._folder import Saved
     from .._report import verdict
 
     click.echo(verdict(Saved.read(folder)))
     click.echo(f"Look at {page or folder}")
     sys.stdout.flush()
-    return 0
+    return code
 
 
 def _say(text: str) -> None:

@@ -283,6 +283,7 @@ class Run:
             "metrics": metrics,
             "integrals": integrals_of(trained, problem, rule, end),
             "certificate": None if certificate is None else certificate.verdict,
+            "holds": None if certificate is None else certificate.holds,
             "versions": versions(),
             "machine": machine(),
         }

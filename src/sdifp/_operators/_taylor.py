@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array
 
+from ._elementwise import CALLS, CONSTANT, is_elementwise
 from ._jet import (
     Collapse,
     Jet,
@@ -33,22 +34,7 @@ from ._products import (
     sparse_sum,
 )
 
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
-
 # fmt: off
-_ELEMENTWISE = {
-    "abs", "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh",
-    "cbrt", "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh",
-    "digamma", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
-    "integer_pow", "lgamma", "log", "log1p", "logistic", "max", "min", "mul", "neg",
-    "nextafter", "polygamma", "pow", "reduce_precision", "rem", "rsqrt",
-    "select_n", "sin", "sinh", "sqrt", "square", "sub", "tan",
-    "tanh",
-}
-
-# Elementwise too, inside functions that have a derivative rule of their own.
-_LOGIC = {"and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "xor"}
-
 # Linear in the arguments at these places, jointly; None: in all.
 _LINEAR: dict[str, set[int] | None] = {
     **dict.fromkeys([
@@ -65,8 +51,6 @@ _LINEAR: dict[str, set[int] | None] = {
     "select_n": set(range(1, 256)),
 }
 # fmt: on
-
-_CONSTANT = {"ceil", "floor", "round", "sign", "stop_gradient"}
 
 _BILINEAR = {"mul", "dot_general", "conv_general_dilated"}
 
@@ -90,7 +74,7 @@ def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> 
 
     for eqn in jaxpr.eqns:
         values = [read(a) for a in eqn.invars]
-        if eqn.primitive.name in _CALLS:
+        if eqn.primitive.name in CALLS:
             inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
             if isinstance(inner, core.ClosedJaxpr):
                 out = _inlined(inner.jaxpr, inner.consts, values)
@@ -204,7 +188,7 @@ class Interpreter:
     def step(self, eqn: Any) -> None:
         """Evaluate one equation."""
         places = self.varying(eqn)
-        constant = eqn.primitive.name in _CONSTANT
+        constant = eqn.primitive.name in CONSTANT
         if not places or constant or not any(map(_is_floating, eqn.outvars)):
             out = evaluate(eqn, [self.primal(a) for a in eqn.invars])
         else:
@@ -215,7 +199,7 @@ class Interpreter:
     def _compose(self, eqn: Any, places: list[int]) -> Composed | None:
         """The equation as an elementwise function of one jet, if it is one."""
         name = eqn.primitive.name
-        if name not in _ELEMENTWISE and not _is_elementwise(eqn):
+        if not is_elementwise(eqn, places, self.collapse.order):
             return None
         values = [self.read(a) for a in eqn.invars]
         lengths = [v.length for v in values if isinstance(v, Composed)]
@@ -349,30 +333,3 @@ def name_of(eqn: Any) -> str:
     name = eqn.primitive.name
     inner = eqn.params.get("name")
     return f"{name} ({inner})" if isinstance(inner, str) else name
-
-
-def _is_elementwise(eqn: Any) -> bool:
-    """Whether a function with a derivative rule of its own acts on each entry alone."""
-    if eqn.primitive.name != "custom_jvp_call" or len(eqn.outvars) != 1:
-        return False
-    shape = eqn.outvars[0].aval.shape
-
-    def check(jaxpr: Any) -> bool:
-        for inner in jaxpr.eqns:
-            name = inner.primitive.name
-            if any(v.aval.shape not in (shape, ()) for v in inner.outvars):
-                return False
-            if name in _CALLS or name == "custom_jvp_call":
-                deeper = inner.params.get("jaxpr", inner.params.get("call_jaxpr"))
-                if not check(getattr(deeper, "jaxpr", deeper)):
-                    return False
-            elif name == "broadcast_in_dim":
-                if inner.invars[0].aval.shape != ():
-                    return False
-            elif name not in _ELEMENTWISE | _LOGIC | _CONSTANT:
-                return False
-        return True
-
-    if any(a.aval.shape not in (shape, ()) for a in eqn.invars):
-        return False
-    return check(eqn.params["call_jaxpr"].jaxpr)

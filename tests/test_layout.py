@@ -14,13 +14,17 @@ SOURCE = ROOT / "src" / "sdifp"
 # Each part and the parts that it may import. A part that is not here may not exist.
 MAY_IMPORT = {
     "_checks": set(),
-    "_core": set(),
+    "_files": set(),
+    "_core": {"_files"},
     "_domain": set(),
     "_mesh": set(),
     "_timing": set(),
     "_quadrature": {"_checks", "_domain", "_mesh"},
     "_projection": {"_checks", "_core"},
-    "_field": {"_checks", "_core", "_domain", "_mesh", "_quadrature", "_projection"},
+    "_field": {
+        *("_checks", "_core", "_domain", "_files", "_mesh", "_quadrature"),
+        "_projection",
+    },
     "torch": {"_core", "_domain", "_field", "_quadrature"},
     "_operators": {"_checks", "_mesh", "_projection", "_field", "_timing"},
     "_networks": {"_checks", "_domain"},
@@ -31,7 +35,7 @@ MAY_IMPORT = {
     },
     "_methods": {"_checks", "_quadrature", "_field", "_operators", "problems"},
     "_config": set(),
-    "_folder": {"_config"},
+    "_folder": {"_config", "_files"},
     "_training": {
         *("_checks", "_mesh", "_quadrature", "_field", "_operators"),
         *("_networks", "problems", "_methods"),

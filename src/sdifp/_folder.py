@@ -2,13 +2,13 @@
 
 import json
 import math
-import os
 import re
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ._config import Config, load_config
+from ._files import write_whole as write_whole
 
 # The name of the copy of a user's problem file in the folder of a run.
 PROBLEM_COPY = "problem.copy.py"
@@ -116,26 +116,6 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_whole(file: Path, data: bytes) -> None:
-    """Write a file so that it is there as a whole or not at all."""
-    partial = file.with_name(f".{file.name}.partial")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(file)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    # The new name itself must reach the disk, too.
-    descriptor = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # What must be in these files to be theirs.

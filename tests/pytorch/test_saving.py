@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 import torch
 from nets import by_torch, torch_net
+from pages import code_under
 
 import sdifp
 import sdifp.torch as sdt
@@ -126,11 +128,84 @@ def test_frozen_saves_and_loads_without_pickled_code(tmp_path):
     again = sdt.FrozenField.load(tmp_path / "f.pt", torch_net(5), profile)
     assert torch.equal(again(*points()), frozen(*points()))
     assert again.accuracy == frozen.accuracy
-    with pytest.raises(ValueError, match="needs a profile"):
+    with pytest.raises(ValueError, match="give it as profile"):
         sdt.FrozenField.load(tmp_path / "f.pt", torch_net())
     torch.save(torch_net().state_dict(), tmp_path / "net.pt")
     with pytest.raises(ValueError, match=r"net.pt is not a frozen field"):
         sdt.FrozenField.load(tmp_path / "net.pt", torch_net())
+    with pytest.raises(ValueError, match=r"net must have the structure of the saved"):
+        sdt.FrozenField.load(tmp_path / "f.pt", torch_net(inputs=1), profile)
+
+
+class Mixed(torch.nn.Module):
+    """Parameters of formats that NumPy has and lacks, and counters."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.full = torch.nn.Parameter(torch.tensor(value, dtype=torch.float64))
+        self.short = torch.nn.Parameter(torch.full((2, 1), value, dtype=torch.bfloat16))
+        self.register_buffer("steps", torch.tensor([int(4 * value)]))
+
+    def forward(self, x):
+        wave = torch.sin(math.pi * x + self.full) * self.steps
+        return torch.cat([wave, wave**2 + self.short.double().sum()], -1)
+
+
+def test_frozen_comes_back_without_time_in_any_format(tmp_path):
+    u = sdt.conserve(Mixed(0.75), RULE, [1.0, 2.0], [3.0, 4.0], has_time=False)
+    frozen = u.freeze()
+    frozen.save(tmp_path / "f.npz")
+    again = sdt.FrozenField.load(tmp_path / "f.npz", Mixed(0.0))
+    state, wanted = again.state_dict(), frozen.state_dict()
+    assert list(state) == list(wanted)
+    for name, tensor in wanted.items():
+        assert state[name].dtype == tensor.dtype
+        assert torch.equal(state[name], tensor), name
+    x, _ = points()
+    assert torch.equal(again(x), frozen(x))
+
+
+def test_a_frozen_file_that_is_damaged(tmp_path):
+    file = tmp_path / "f.npz"
+    frozen = field().freeze([0.0, 1.0])
+    frozen.save(file)
+    good, wanted = file.read_bytes(), frozen.state_dict()
+    random = torch.Generator().manual_seed(0)
+    said = 0
+    for place in torch.randint(8 * len(good), (200,), generator=random).tolist():
+        data = bytearray(good)
+        data[place // 8] ^= 1 << (place % 8)
+        file.write_bytes(data)
+        try:
+            state = sdt.FrozenField.load(file, torch_net(5)).state_dict()
+        except ValueError:
+            said += 1
+            continue
+        assert all(torch.equal(state[k], v) for k, v in wanted.items())
+    assert said > 100
+    file.write_bytes(good[:1000])
+    with pytest.raises(ValueError, match=r"f.npz is not a frozen field: File is not"):
+        sdt.FrozenField.load(file, torch_net(5))
+
+
+def test_a_frozen_file_of_jax_is_told_from_one_of_torch(tmp_path):
+    net = lambda x, t: jnp.sin(math.pi * x[0]) + t
+    sdifp.conserve(net, RULE, 1.0, 3.0).freeze((0.0, 1.0)).save(tmp_path / "f.npz")
+    with pytest.raises(ValueError, match=r"not a frozen field of sdifp\.torch"):
+        sdt.FrozenField.load(tmp_path / "f.npz", torch_net())
+
+
+def test_the_numpy_code_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frozen = field().freeze([0.0, 1.0])
+    frozen.save("field.npz")
+    names = {}
+    exec(code_under("frozen.md", "NumPy"), names)
+    x, _ = points()
+    with torch.no_grad():
+        raw = frozen.net(torch.cat([x, torch.full_like(x, 0.3)], -1)).numpy()
+        want = frozen(x, 0.3).numpy()
+    assert names["correct"](raw, 0.3) == pytest.approx(want, rel=1e-13)
 
 
 def test_a_field_that_is_too_rough_in_time_is_not_frozen():

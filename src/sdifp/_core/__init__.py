@@ -10,6 +10,10 @@ from ._closed_form import AbsoluteFloor as AbsoluteFloor
 from ._closed_form import MomentAlgebra as MomentAlgebra
 from ._closed_form import RelativeFloor as RelativeFloor
 from ._closed_form import solve as solve
+from ._frozen_file import FrozenTables as FrozenTables
+from ._frozen_file import fit_arrays as fit_arrays
+from ._frozen_file import load_frozen as load_frozen
+from ._frozen_file import save_frozen as save_frozen
 from ._prescribed import Prescribed as Prescribed
 from ._prescribed import prescribe as prescribe
 from ._prescribed import variance_of as variance_of

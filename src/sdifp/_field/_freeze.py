@@ -1,7 +1,6 @@
 """freeze: scale and shift as functions of time, computed once, for inference."""
 
-import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import equinox as eqx
@@ -11,18 +10,14 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import is_concrete
-from .._core import Status, tabulate
+from .._core import FrozenTables, Status, fit_arrays, load_frozen, save_frozen, tabulate
+from .._files import write_whole
+from ._export import program
 from ._field import ConservedField
 from ._gradient import Exact
-from ._program import BLOCK, programs
 from ._targets import Times
 
-# The file's format; a reader refuses what it does not know.
-_VERSION = 1
-
 _Table = Array | np.ndarray
-
-_UNREADABLE = (ValueError, KeyError, OSError, TypeError, EOFError, zipfile.BadZipFile)
 
 
 class FrozenFieldAt(eqx.Module):
@@ -63,29 +58,39 @@ class FrozenField(eqx.Module):
 
     def coefficients(self, t: ArrayLike | None = None) -> tuple[Array, Array]:
         """Scale and shift at time t, for each component."""
-        if self.times is None or self.weights is None:
+        if self.times is None:
             if t is not None:
                 raise ValueError(f"t must be left out: no time here, got {t!r}")
-            return jnp.asarray(self.scales[0]), jnp.asarray(self.shifts[0])
+            return self._interpolated(None)
         if t is None:
             raise ValueError("t must be given: this field depends on time")
         if jnp.shape(t) != ():
             raise ValueError(
                 f"t must be one time, got shape {jnp.shape(t)}; leave the batch to vmap"
             )
-        first, last = self.times[0], self.times[-1]
         time = jnp.asarray(t, jnp.result_type(float))
-        # A time in single precision may be rounded past the end of the range.
-        slack = 1e-6 * (last - first)
-        outside = ~((time >= first - slack) & (time <= last + slack))
+        outside = self._outside(time)
         if is_concrete(outside):
             if bool(outside):
                 raise ValueError(
-                    f"t must lie in the frozen range, {float(first):g} to "
-                    f"{float(last):g}, got {float(time):g}"
+                    f"t must lie in the frozen range, {float(self.times[0]):g} to "
+                    f"{float(self.times[-1]):g}, got {float(time):g}"
                 )
         else:
             time = eqx.error_if(time, outside, "t is outside the frozen range")
+        return self._interpolated(time)
+
+    def _outside(self, time: Array) -> Array:
+        assert self.times is not None
+        first, last = self.times[0], self.times[-1]
+        # A time in single precision may be rounded past the end of the range.
+        slack = 1e-6 * (last - first)
+        return ~((time >= first - slack) & (time <= last + slack))
+
+    def _interpolated(self, time: Array | None) -> tuple[Array, Array]:
+        """Scale and shift, without a check of the time."""
+        if time is None or self.times is None or self.weights is None:
+            return jnp.asarray(self.scales[0]), jnp.asarray(self.shifts[0])
         table = jnp.stack([jnp.asarray(self.scales), jnp.asarray(self.shifts)], axis=1)
         nodes, weights = jnp.asarray(self.times), jnp.asarray(self.weights)
         # Back into the range in value, without a kink in the derivative.
@@ -108,30 +113,22 @@ class FrozenField(eqx.Module):
         return FrozenFieldAt(self.net, time, scale, shift, self.profile)
 
     def save(self, file: str | Path) -> None:
-        """Write the tables, the leaves of the network, and its operations for
-        `sdifp_numpy`, to an `.npz` file without pickle.
-
-        `sdifp_numpy.load(file)` evaluates the field with NumPy alone, and says so if
-        the network has an operation that it does not know.
-        """
-        leaves = jax.tree.leaves(eqx.filter(self.net, eqx.is_array))
-        arrays = {f"leaf_{k:04d}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
-        if self.times is not None and self.weights is not None:
-            arrays["times"] = np.asarray(self.times)
-            arrays["weights"] = np.asarray(self.weights)
-        arrays |= {
-            "version": np.array(_VERSION),
-            "scales": np.asarray(self.scales),
-            "shifts": np.asarray(self.shifts),
-            "accuracy": np.array(self.accuracy),
-            "has_profile": np.array(self.profile is not None),
-            "dimension": np.array(self.dimension),
-            "block": np.array(BLOCK),
-        }
-        has_time = self.times is not None
-        arrays |= dict(programs(self.net, self.profile, self.dimension, has_time))
-        with Path(file).open("wb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]
+        """Write the tables of scale and shift and the arrays of the network to an
+        `.npz` file, without pickle and with a checksum. A file of that name is replaced
+        when the new one is complete, and not before."""
+        save_frozen(
+            file,
+            FrozenTables(
+                None if self.times is None else np.asarray(self.times),
+                None if self.weights is None else np.asarray(self.weights),
+                np.asarray(self.scales),
+                np.asarray(self.shifts),
+                self.accuracy,
+                self.dimension,
+                self.profile is not None,
+            ),
+            {name: np.asarray(leaf) for name, leaf in _leaves(self.net).items()},
+        )
 
     @staticmethod
     def load(
@@ -139,7 +136,8 @@ class FrozenField(eqx.Module):
         net: Callable[..., Array],
         profile: Callable[[Array], Array] | None = None,
     ) -> "FrozenField":
-        """Read what `save` wrote.
+        """Read what `save` wrote. A file that is damaged, or anything else, is a
+        `ValueError`; nothing in it is executed.
 
         **Arguments:**
 
@@ -147,44 +145,87 @@ class FrozenField(eqx.Module):
             the file.
         - `profile`: the profile, if the field had one; functions are not saved.
         """
-        try:
-            with Path(file).open("rb") as stream:
-                data = dict(np.load(stream, allow_pickle=False))
-            version = int(data["version"])
-            has_profile = bool(data["has_profile"])
-        except _UNREADABLE as error:
-            raise ValueError(f"{file} is not a frozen field: {error}") from None
-        if version != _VERSION:
-            raise ValueError(
-                f"{file} has format {version}, and this version of sdifp reads "
-                f"{_VERSION}"
-            )
-        if has_profile != (profile is not None):
-            need = "needs" if has_profile else "has no"
-            raise ValueError(f"{file} {need} a profile, got profile = {profile!r}")
+        tables, saved = load_frozen(file, profile is not None)
         params, rest = eqx.partition(net, eqx.is_array)
-        leaves, structure = jax.tree.flatten(params)
-        saved = [data[name] for name in sorted(data) if name.startswith("leaf_")]
-        shapes, wanted = [a.shape for a in saved], [a.shape for a in leaves]
-        if shapes != wanted:
-            raise ValueError(
-                f"net must have arrays of shapes {shapes} as the saved network, got "
-                f"{wanted}"
-            )
-        new = [
+        leaves = _leaves(net)
+        wanted = {
             # Formats that NumPy lacks (bfloat16) are stored as plain bytes.
-            jnp.asarray(a.view(b.dtype) if a.dtype.kind == "V" else a, b.dtype)
-            for a, b in zip(saved, leaves, strict=True)
+            k: (
+                a.shape,
+                None if (d := np.dtype(a.dtype)).kind == "V" else d,
+                d.itemsize,
+            )
+            for k, a in leaves.items()
+        }
+        fit_arrays(file, saved, wanted)
+        new = [
+            jnp.asarray(
+                a.view(b.dtype) if (a := saved[k]).dtype.kind == "V" else a, b.dtype
+            )
+            for k, b in leaves.items()
         ]
-        return FrozenField(
-            eqx.combine(jax.tree.unflatten(structure, new), rest),
-            data.get("times"),
-            data.get("weights"),
-            data["scales"],
-            data["shifts"],
-            float(data["accuracy"]),
-            int(data["dimension"]),
-            profile,
+        whole = eqx.combine(jax.tree.unflatten(jax.tree.structure(params), new), rest)
+        _check_output(file, whole, tables)
+        return FrozenField(whole, *tables[:-1], profile)
+
+    def export(
+        self,
+        file: str | Path,
+        platforms: str | Sequence[str] = ("cpu", "cuda", "rocm", "tpu"),
+    ) -> None:
+        """Write the field as a program for users who have JAX, and neither sdifp nor
+        the code of the network:
+
+            field = jax.export.deserialize(bytearray(Path(file).read_bytes()))
+            field.call(points, t)
+
+        `points` has shape (n, d) for any n >= 1, and t is one time, left out if the
+        network has none; both of the precision that JAX has now. Times outside the
+        frozen range give NaN. The program cannot be differentiated.
+
+        **Arguments:**
+
+        - `platforms`: on which it shall run.
+        """
+        # As NumPy's, constants of the program belong to no device.
+        params, rest = eqx.partition(self.net, eqx.is_array)
+        net = eqx.combine(jax.tree.map(np.asarray, params), rest)
+
+        def field(points: Array, t: Array | None = None) -> Array:
+            now = FrozenFieldAt(net, t, *self._interpolated(t), self.profile)
+            values = jax.vmap(now)(points)
+            if t is None:
+                return values
+            return jnp.where(self._outside(t), jnp.nan, values)
+
+        data = program(field, self.dimension, self.times is not None, platforms)
+        write_whole(Path(file), data)
+
+
+def _leaves(net: Callable[..., Array]) -> dict[str, Array]:
+    """The arrays of a network by name."""
+    leaves = jax.tree.leaves(eqx.filter(net, eqx.is_array))
+    return {f"leaf_{k:04d}": leaf for k, leaf in enumerate(leaves)}
+
+
+def _check_output(
+    file: str | Path, net: Callable[..., Array], tables: FrozenTables
+) -> None:
+    """Raise `ValueError` unless a network has as many components as the tables."""
+    dtype, times = jnp.result_type(float), () if tables.times is None else ((),)
+    arguments = [jax.ShapeDtypeStruct(s, dtype) for s in ((tables.dimension,), *times)]
+    what = f"a point of shape ({tables.dimension},)" + (" and a time" if times else "")
+    try:
+        shape = eqx.filter_eval_shape(net, *arguments).shape
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"net must take {what}, as the network in {file}: {reason}"
+        ) from None
+    if shape != tables.scales.shape[1:]:
+        raise ValueError(
+            f"net must give shape {tables.scales.shape[1:]} for {what}, as the network "
+            f"in {file}, got {shape}"
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._core import Status, tabulate
+from .._core import FrozenTables, Status, fit_arrays, load_frozen, save_frozen, tabulate
 from ._buffers import Float64Buffers
 from ._field import ConservedField
 from ._module import call_module, device_of, dtype_of
@@ -128,8 +128,26 @@ class FrozenField(Float64Buffers):
         )
 
     def save(self, file: str | Path) -> None:
-        """Write the `state_dict`: tables and parameters, no code."""
-        torch.save(self.state_dict(), file)
+        """Write the tables of scale and shift and the `state_dict` of the network to an
+        `.npz` file, without pickle and with a checksum. A file of that name is replaced
+        when the new one is complete, and not before."""
+        times, weights, scales, shifts, accuracy = (
+            getattr(self, name).cpu().numpy() for name in _TABLES[:-1]
+        )
+        if self.takes == "x":
+            times = weights = None
+        if self.is_flat:
+            scales, shifts = scales[:, 0], shifts[:, 0]
+        has_profile, state = self.profile is not None, self.net.state_dict()
+        save_frozen(
+            file,
+            FrozenTables(
+                *(times, weights, scales, shifts),
+                *(float(accuracy), self.dimension, has_profile),
+            ),
+            {"takes": np.array(self.takes)}
+            | {f"net.{k}": _as_numpy(f"net.{k}", v) for k, v in state.items()},
+        )
 
     @staticmethod
     def load(
@@ -137,7 +155,8 @@ class FrozenField(Float64Buffers):
         net: nn.Module,
         profile: Callable[[Tensor], Tensor] | None = None,
     ) -> "FrozenField":
-        """Read what `save` wrote, with `weights_only=True`.
+        """Read what `save` wrote. A file that is damaged, or anything else, is a
+        `ValueError`; nothing in it is executed.
 
         **Arguments:**
 
@@ -145,14 +164,71 @@ class FrozenField(Float64Buffers):
             are replaced by those of the file.
         - `profile`: the profile, if the field had one; functions are not saved.
         """
-        state = torch.load(file, map_location="cpu", weights_only=True)
-        missing = [n for n in _TABLES if n not in state]
-        if missing:
-            raise ValueError(f"{file} is not a frozen field: it has no {missing[0]}")
-        tables = {name: state[name] for name in _TABLES}
-        field = FrozenField(copy.deepcopy(net), tables, profile)
-        field.load_state_dict(state)
+        tables, saved = load_frozen(file, profile is not None)
+        takes = str(saved.pop("takes", ""))
+        if takes not in _CALLS or (takes == "x") != (tables.times is None):
+            raise ValueError(f"{file} is not a frozen field of sdifp.torch")
+        state = net.state_dict()
+        arrays = {f"net.{k}": _as_numpy(f"net.{k}", v) for k, v in state.items()}
+        wanted = {
+            k: (a.shape, None if a.dtype.kind == "V" else a.dtype, a.dtype.itemsize)
+            for k, a in arrays.items()
+        }
+        fit_arrays(file, saved, wanted)
+        rows, copied = len(tables.scales), copy.deepcopy(net)
+        copied.load_state_dict(
+            {k: _as_tensor(saved[f"net.{k}"], v.dtype) for k, v in state.items()}
+        )
+        form = tables.dimension, _CALLS.index(takes), tables.scales.ndim == 1
+        field = FrozenField(
+            copied,
+            _tensors(
+                np.zeros(1) if tables.times is None else tables.times,
+                np.ones(1) if tables.weights is None else tables.weights,
+                tables.scales.reshape(rows, -1),
+                tables.shifts.reshape(rows, -1),
+                tables.accuracy,
+            )
+            | {"form": torch.tensor([*form, tables.has_profile], dtype=torch.int64)},
+            profile,
+        )
         return field.to(device_of(net) or "cpu")
+
+
+def _tensors(
+    times: np.ndarray,
+    weights: np.ndarray,
+    scales: np.ndarray,
+    shifts: np.ndarray,
+    accuracy: float,
+) -> dict[str, Tensor]:
+    arrays = (times, weights, scales, shifts, np.asarray(accuracy))
+    return {
+        name: torch.tensor(array, dtype=torch.float64)
+        for name, array in zip(_TABLES[:-1], arrays, strict=True)
+    }
+
+
+def _as_numpy(name: str, tensor: Any) -> np.ndarray:
+    """A tensor; one of a format that NumPy lacks (bfloat16) as plain bytes."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(
+            f"net must have tensors alone in its state_dict, and {name} is a "
+            f"{type(tensor).__name__}"
+        )
+    tensor = tensor.detach().cpu().contiguous()
+    try:
+        return tensor.numpy()
+    except TypeError:
+        flat = tensor.reshape(-1).view(torch.uint8).numpy()
+        return flat.view(f"V{tensor.element_size()}").reshape(tuple(tensor.shape))
+
+
+def _as_tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
+    if array.dtype.kind != "V":
+        return torch.tensor(array).to(dtype)
+    flat = torch.tensor(np.frombuffer(array.tobytes(), np.uint8))
+    return flat.view(dtype).reshape(array.shape)
 
 
 def freeze(field: ConservedField, times: Any, tolerance: float | None) -> FrozenField:
@@ -181,14 +257,7 @@ def freeze(field: ConservedField, times: Any, tolerance: float | None) -> Frozen
     else:
         eps = torch.finfo(dtype_of(field.net)).eps
         grid, weights, table, accuracy = tabulate(sample, times, tolerance, eps)
-    arrays = {
-        "times": grid,
-        "weights": weights,
-        "scales": table[:, 0],
-        "shifts": table[:, 1],
-        "accuracy": np.asarray(accuracy),
-    }
-    tables = {k: torch.tensor(v, dtype=torch.float64) for k, v in arrays.items()}
+    tables = _tensors(grid, weights, table[:, 0], table[:, 1], accuracy)
     call, has_profile = _CALLS.index(field.takes), field.profile is not None
     form = field.rule.dimension, call, int(field.is_flat), int(has_profile)
     tables["form"] = torch.tensor(form)

@@ -361,7 +361,9 @@ def test_audit(call, tmp_path, monkeypatch):
     assert (tmp_path / "a.png").exists()
     assert (seen["n"], seen["repeats"], seen["shape"]) == (3, 9, (2, 8, 12))
     code, out, _ = call(*arguments, "--json")
-    assert json.loads(out)["rows"][0]["biased"]
+    found = json.loads(out)
+    assert found["rows"][0]["biased"]
+    assert found["note"] is None
 
 
 @pytest.mark.slow

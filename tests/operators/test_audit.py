@@ -1,6 +1,7 @@
 """The audit of estimators: what it finds, prints and draws."""
 
 import json
+import re
 
 import equinox as eqx
 import jax
@@ -79,3 +80,43 @@ def test_bad_input(as_user):
         sdifp.audit(RESIDUAL, Net(), X, key=KEY, estimators={})
     with pytest.raises(ValueError, match="u has no parameters"):
         sdifp.audit(RESIDUAL, lambda x: jnp.sum(x**4), X, key=KEY)
+
+
+class Conserving(eqx.Module):
+    weight: jax.Array
+
+    def __call__(self, x):
+        return jnp.sum(jnp.sin(x * self.weight))
+
+
+def audit_full(gradient):
+    rule = sdifp.sobol(sdifp.Box([0.0] * D, [1.0] * D), 64, key=KEY)
+    net = Conserving(jnp.linspace(1.0, 2.0, D))
+    u = sdifp.conserve(net, rule, 1.0, 3.0, gradient=gradient)
+    estimators = {"full": sdifp.Full()}
+    return sdifp.audit(RESIDUAL, u, X, key=KEY, estimators=estimators, repeats=16)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "words"),
+    [
+        (sdifp.Subsampled(8), r"Subsampled\(8\): noise, from the 8 nodes"),
+        (sdifp.MiniBatch(8), r"MiniBatch\(8\): noise and a bias, from the 8 nodes"),
+        (sdifp.Detached(), r"Detached\(\): a bias, for it leaves out"),
+    ],
+)
+def test_audit_says_what_the_gradient_mode_adds(gradient, words, tmp_path):
+    found = audit_full(gradient)
+    (full,) = found.rows
+    assert full.noise > 1e-3 or full.biased
+    (line,) = [line for line in str(found).splitlines() if "every row" in line]
+    assert re.search(words, line)
+    assert "gradient=Exact()" in line
+    assert matplotlib.image.imread(found.draw(tmp_path / "a.png")).std() > 0.05
+
+
+def test_an_exact_gradient_needs_no_explanation():
+    found = audit_full(sdifp.Exact())
+    assert found.rows[0].noise < 1e-10
+    assert found.note is None
+    assert "every row" not in str(found)

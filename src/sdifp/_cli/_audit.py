@@ -73,12 +73,8 @@ def audit_command(
     if out is not None:
         found.draw(out)
     if as_json:
-        rows = [
-            {name: getattr(row, name) for name in row.__dataclass_fields__}
-            | {"biased": row.biased}
-            for row in found.rows
-        ]
-        print_json({"problem": built.problem.name, "rows": rows})
+        rows = found.as_rows()
+        print_json({"problem": built.problem.name, "note": found.note, "rows": rows})
         return
     click.echo(str(found))
     if out is not None:

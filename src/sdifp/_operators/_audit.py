@@ -15,7 +15,7 @@ import scipy.stats
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
-from .._field import ConservedField, Detached, Exact, MiniBatch
+from .._field import ConservedField, Detached, Exact, MiniBatch, Subsampled
 from .._timing import interleaved
 from ._apply import batch_of
 from ._estimators import Disjoint, Estimator, Full, Independent, Shared, Symmetric, stde
@@ -62,6 +62,8 @@ class Audit(eqx.Module):
     "norm of the bias of one shared term by the formula, relative to the gradient"
     repeats: int = eqx.field(static=True)
     confidence: float = eqx.field(static=True)
+    note: str | None = eqx.field(static=True, default=None)
+    "what the field's own gradient mode adds to the error of every row, if it does"
 
     def __str__(self) -> str:
         head = (
@@ -82,6 +84,8 @@ class Audit(eqx.Module):
             f"{self.repeats} draws each, joint confidence {100 * self.confidence:g} %; "
             "'none seen': zero is inside the interval"
         )
+        if self.note is not None:
+            lines.append(self.note)
         return "\n".join(lines)
 
     def as_rows(self) -> list[dict[str, Any]]:
@@ -129,6 +133,8 @@ class Audit(eqx.Module):
             f"(squares: biased, at joint confidence {100 * self.confidence:g} %)",
             fontsize=11,
         )
+        if self.note is not None:
+            figure.supxlabel(self.note, fontsize=8, wrap=True)
         file = FilePath(file)
         file.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, dpi=150)
@@ -154,6 +160,10 @@ def audit(
     them, sampled as such), else that of the mean error over as many draws more. Where
     the residual is far smaller than its terms, rounding looks like bias: audit in
     float64.
+
+    The rule of a conserved field is held fixed. Its gradient mode is part of what is
+    measured: with `Subsampled(k)` even the full estimator has noise, that of the k
+    nodes drawn for each estimate, and the printed table says so.
 
     **Arguments:**
 
@@ -262,7 +272,27 @@ def audit(
             )
         )
     covariance = None if bias_one is None else float(jnp.linalg.norm(bias_one)) / size
-    return Audit(tuple(rows), size, covariance, repeats, confidence)
+    return Audit(tuple(rows), size, covariance, repeats, confidence, _note(u))
+
+
+def _note(u: Any) -> str | None:
+    """What a field's gradient mode adds to the error of every estimator."""
+    mode = getattr(u, "gradient", None)
+    if not isinstance(u, ConservedField) or not isinstance(
+        mode, Subsampled | MiniBatch | Detached
+    ):
+        return None
+    if isinstance(mode, Detached):
+        name, what = "Detached()", "a bias, for it leaves out scale and shift"
+    else:
+        name = f"{type(mode).__name__}({mode.k})"
+        kind = "noise" if isinstance(mode, Subsampled) else "noise and a bias"
+        what = f"{kind}, from the {mode.k} nodes that it draws for each estimate"
+    return (
+        f"every row, 'full' too, includes the error of u's own gradient = {name}: "
+        f"{what}; the rule itself is the same in all draws, and with gradient=Exact() "
+        "only the errors of the estimators are left"
+    )
 
 
 @jax.jit

@@ -283,15 +283,16 @@ def _note(u: Any) -> str | None:
     ):
         return None
     if isinstance(mode, Detached):
-        name, what = "Detached()", "a bias, for it leaves out scale and shift"
+        error, name = "bias", "Detached()"
+        what = "leaves out the gradient of scale and shift"
     else:
+        error = "noise" if isinstance(mode, Subsampled) else "noise and bias"
         name = f"{type(mode).__name__}({mode.k})"
-        kind = "noise" if isinstance(mode, Subsampled) else "noise and a bias"
-        what = f"{kind}, from the {mode.k} nodes that it draws for each estimate"
+        what = f"draws {mode.k} nodes for each estimate"
     return (
-        f"every row, 'full' too, includes the error of u's own gradient = {name}: "
-        f"{what}; the rule itself is the same in all draws, and with gradient=Exact() "
-        "only the errors of the estimators are left"
+        f"every row, 'full' included, has the {error} of the field's own gradient "
+        f"mode, {name}, which {what}; Exact() has none, and the rule is the same in "
+        "all draws"
     )
 
 

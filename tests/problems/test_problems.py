@@ -280,6 +280,10 @@ DISAGREEMENTS = {
         {**WALLED, "profile": lambda x: 0.2 + sine(x), "initial": sine, "mass": None},
         r"profile on a wall of axis 0 and zero disagree by up to 0.2",
     ),
+    "no condition": (
+        {**WALLED, "initial": sine, "mass": 2.0 / np.pi, "name": "mine"},
+        r"^mine has no boundary condition on axis 0 .*periodic=True.*neumann.*profile",
+    ),
     "infeasible": (
         {"energy": lambda t: 1.5 - t, "reference": None},
         r"energy and mass disagree at t = 0.55: .* the mean 1 has .* asks for 0.95",
@@ -297,6 +301,64 @@ def test_a_disagreement_is_named_with_its_size(case):
     problem = periodic_problem(**changes)
     with pytest.raises(ValueError, match=words):
         problem.check()
+
+
+def walled(d, **changes):
+    """Something constant on a box of which each test says what its walls are."""
+    given = {"box": sdifp.Box.cube(d), "initial": lambda x: 1.0 + 0.0 * x[0]}
+    given |= {"energy": None, "reference": None}
+    return periodic_problem(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("d", "changes", "words"),
+    [
+        (2, {}, "on axes 0, 1 of its box"),
+        (2, {"neumann": [True, False]}, "on axis 1 of its box"),
+        (2, {"box": sdifp.Box.cube(2, periodic=[False, True])}, "on axis 0 of its box"),
+        (50, {"neumann": [*[True] * 30, *[False] * 20]}, "axes 30, 31, 32, ... of its"),
+    ],
+)
+def test_walls_without_a_condition_are_named(d, changes, words):
+    problem = walled(d, **changes)
+    with pytest.raises(ValueError, match=words):
+        problem.check()
+    # Before anything is compiled; and as the message says, it can be asked for.
+    with pytest.raises(ValueError, match=words):
+        sdifp.train(problem, key=jax.random.key(0))
+    assert sdifp.train(problem, key=jax.random.key(0), check=False).step == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"neumann": True},
+        {"neumann": [False, True], "box": sdifp.Box.cube(2, periodic=[True, False])},
+        {
+            "neumann": [False, True],
+            "profile": lambda x: x[0] * (1.0 - x[0]),
+            "initial": lambda x: x[0] * (1.0 - x[0]),
+            "mass": 1.0 / 6.0,
+        },
+    ],
+)
+def test_walls_with_a_condition_on_each_axis_pass(changes):
+    walled(2, **changes).check()
+
+
+def test_a_problem_without_a_recipe_has_one_for_its_dimension():
+    for d in (1, 2, 3, 4, 50):
+        problem = walled(d)
+        assert problem.fast.optimiser.uses_rows == (d <= 3)
+        assert problem.accurate == problem.fast.but(steps=3 * problem.fast.steps)
+        # Its rows fit: as many points as in one dimension.
+        points = problem.fast.points
+        assert points.n_t * points.n_x <= 1024
+        sdifp.train(problem, key=jax.random.key(0), check=False)
+    own = problems.advection().fast.but(steps=7)
+    assert walled(1, fast=own).fast is own
+    assert walled(1, fast=own).accurate.steps == 21
+    assert walled(1, fast=own, accurate=own).accurate is own
 
 
 def test_the_same_problem_without_disagreement_passes():
@@ -323,6 +385,8 @@ def test_the_same_problem_without_disagreement_passes():
         ),
         ({"duration": np.inf}, ValueError, "duration must be positive .* got inf"),
         ({"residual": None}, TypeError, "residual must be a Residual, got None"),
+        ({"neumann": [True, False]}, ValueError, "neumann must be one .* 1 axes, got"),
+        ({"neumann": "yes"}, ValueError, "neumann must be one bool.* got 'yes'"),
         (
             {"residual": sdifp.Residual(sdifp.time_derivative(2))},
             ValueError,

@@ -35,6 +35,7 @@ once: Any = eqx.filter_jit(  # type: ignore[call-overload]
 
 def check_problem(problem: "Problem", key: Array) -> None:
     """See `Problem.check`."""
+    _check_conditions(problem)
     # A disagreement below this is rounding, or the accuracy of a numerical reference.
     tolerance = 1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4
     for_points, for_rules = jax.random.split(key)
@@ -57,6 +58,27 @@ def check_problem(problem: "Problem", key: Array) -> None:
             names = "the time derivative of reference at time 0", "velocity"
             _close(names, found["rate"], velocity, unit, 10 * tolerance)
     _check_integrals(problem, found, tolerance)
+
+
+def _check_conditions(problem: "Problem") -> None:
+    """Refuse walls at which nothing is said of u: the solution is not unique then, and
+    a network that is trained converges to any of them."""
+    if problem.profile is not None:
+        # It vanishes on all walls that are not Neumann, which is looked at below.
+        return
+    d, periodic = problem.box.dimension, problem.box.periodic
+    free = np.flatnonzero(~periodic & ~np.broadcast_to(problem.neumann, (d,)))
+    if not free.size:
+        return
+    named = ", ".join(map(str, free[:_AXES])) + (", ..." if free.size > _AXES else "")
+    axes, walls = ("axis", "its") if free.size == 1 else ("axes", "their")
+    raise ValueError(
+        f"{problem.name} has no boundary condition on {axes} {named} of its box: give "
+        f"the box periodic=True there, or the problem neumann=True (the normal "
+        f"derivative vanishes) or a profile that vanishes on {walls} walls (u = 0). "
+        f"periodic and neumann may be one bool for each axis; check=False trains "
+        f"without a condition, for an equation that needs none"
+    )
 
 
 def _look(

@@ -103,8 +103,9 @@ class Problem:
         return value if self.normalised else value / self.box.volume
 
     def check(self, key: Array | None = None) -> None:
-        """Raise `ValueError` if initial data, boundary data, targets and reference
-        disagree, with the size of the disagreement.
+        """Raise `ValueError` if an axis has no boundary condition, or if initial data,
+        boundary data, targets and reference disagree, with the size of the
+        disagreement.
 
         **Arguments:**
 

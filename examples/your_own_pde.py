@@ -37,7 +37,7 @@ def problem() -> sdifp.Problem:
         initial=lambda x: exact(x, 0.0),
         mass=0.0,
         reference=exact,
-        # Settings of its own; the default is the paper's.
+        # Settings of its own; without them they follow from the dimension.
         fast=sdifp.Recipe(
             network=sdifp.Architecture(width=24, depth=2, harmonics=6),
             optimiser=sdifp.LevenbergMarquardt(),

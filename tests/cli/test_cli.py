@@ -132,6 +132,16 @@ def test_an_error_in_a_problem_file_shows_the_line(call, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+def test_a_precision_that_the_optimiser_does_not_suit_is_noted(call, tmp_path):
+    code, _, err = call(
+        *("train", "advection", *FLAGS, "--steps", 1, "--no-report"),
+        *("--optimiser", "LevenbergMarquardt", "--precision", "float32"),
+        *("--out", tmp_path / "a"),
+    )
+    assert code == 0, err
+    assert err.startswith("note: LevenbergMarquardt needs float64 to converge")
+
+
 LATE = """
 import sdifp
 problem = sdifp.Problem(
@@ -162,6 +172,31 @@ def test_an_error_that_shows_late_shows_the_line_too(
     assert (code, out) == (2, "")
     assert f"mine.py, {words}" in err.splitlines()[-1]
     assert text.splitlines()[int(words[5]) - 1].strip() in err
+    # The name is free for the file without the error.
+    assert not (tmp_path / "a").exists()
+
+
+WALLS = """
+import sdifp
+problem = sdifp.Problem(
+    box=sdifp.Box([0.0], [1.0]),
+    duration=0.5,
+    residual=sdifp.Residual(sdifp.time_derivative() - sdifp.laplacian()),
+    initial=lambda x: 1.0 + 0.0 * x[0],
+    mass=1.0,
+)
+"""
+
+
+def test_a_problem_without_boundary_conditions_is_refused(call, tmp_path):
+    (tmp_path / "mine.py").write_text(WALLS)
+    folder = tmp_path / "a"
+    code, out, err = call("train", tmp_path / "mine.py", "--out", folder)
+    assert (code, out) == (2, "")
+    # One line, with the name of the file and the axis.
+    assert err.startswith("sdifp: mine has no boundary condition on axis 0 of its box")
+    assert err.count("\n") == 1
+    assert not folder.exists()
 
 
 def test_json_has_no_nan(call, finished, tmp_path):
@@ -227,7 +262,10 @@ def test_train_from_flags_to_page(call, tmp_path, quick_programs, finished):
     assert "Exact on the rule (worst error " in out
     assert out.splitlines()[-1] == f"Look at {folder / 'report.html'}"
     steps = [k for k in err.splitlines() if k.startswith("step ")]
-    assert [k.split(":")[0] for k in steps] == ["step 4/12", "step 8/12", "step 12/12"]
+    # The first one shows that it works.
+    assert [k.split(":")[0] for k in steps] == [f"step {n}/12" for n in (1, 4, 8, 12)]
+    said = [k.split(" ")[0] for k in err.splitlines()]
+    assert said[:3] == ["advection-1d,", "compiled", "step"]
     for word in ("loss ", "L2 ", "mass ", "energy ", "scale ", "steps/s", " s left"):
         assert word in steps[-1]
     # The same as in the library.

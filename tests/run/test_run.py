@@ -62,7 +62,7 @@ def test_a_run_that_was_stopped_and_taken_up_is_the_same(
     assert run.training.step == 7
     assert run.train()
     assert lines(run.folder) == lines(finished.folder)
-    assert [line["step"] for line in lines(run.folder)] == [4, 8, 12]
+    assert [line["step"] for line in lines(run.folder)] == [1, 4, 8, 12]
     assert arrays(run) == arrays(finished)
     assert len(checkpoint_files(run.folder / "checkpoints")) == 3
     run.evaluate()
@@ -277,7 +277,8 @@ def test_a_loss_that_grows_and_grows_is_stopped(tmp_path, monkeypatch):
     with pytest.raises(sdifp.TrainingDiverged, match=words) as caught:
         run.train()
     at, kept = map(int, re.search(words, str(caught.value)).groups())
-    assert at == kept + 2
+    # The report before it; the first one is after one step.
+    assert kept == (at - 2 or 1)
     assert caught.value.trained.metrics.step == kept == run.training.step
     # Later checkpoints are gone, and there is no way on from here.
     assert step_of(checkpoint_files(run.folder / "checkpoints")[-1]) == kept

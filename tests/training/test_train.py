@@ -11,7 +11,7 @@ from quick import once
 
 import sdifp
 from sdifp._field import _certificate
-from sdifp._training import _train, _window
+from sdifp._training import _clock, _train, _window
 from sdifp.problems import _check
 
 RECIPE = sdifp.Recipe(
@@ -85,7 +85,8 @@ def plain(compiled_for_one_run):
 
 def test_metrics_come_every_so_many_steps(projected):
     metrics, trained = projected
-    assert [m.step for m in metrics] == [2, 4, 6]
+    # And after the first one.
+    assert [m.step for m in metrics] == [1, 2, 4, 6]
     for one in (*metrics, trained.metrics):
         assert one.steps == 6
         assert one.window == 0
@@ -96,6 +97,55 @@ def test_metrics_come_every_so_many_steps(projected):
     text = str(trained.metrics)
     for word in ("step 6/6", "loss", "L2", "mass", "energy", "scale"):
         assert word in text
+
+
+def test_seconds_are_wall_time_and_add_up(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(_clock.time, "perf_counter", lambda: now[0])
+    # A compilation of 7 s, steps of 1 s each, and 3 s for each measurement.
+    steps, measured = _train.advance, _train.measure
+
+    def advance(*arguments):
+        count = int(arguments[-1])
+        now[0] += count or 7.0
+        return steps(*arguments)
+
+    def measure(*arguments):
+        now[0] += 3.0
+        return measured(*arguments)
+
+    monkeypatch.setattr(_train, "advance", advance)
+    monkeypatch.setattr(_train, "measure", measure)
+    begin = lambda: sdifp.train(
+        PROBLEM, sdifp.Plain(), recipe=RECIPE, every=3, key=KEY, check=False
+    )
+    run = begin()
+    assert (run.seconds, run.speed, run.compile_seconds) == (0.0, None, None)
+    first = run.go_on()
+    # What a user does in between does not count.
+    now[0] += 1000.0
+    second = run.go_on()
+    assert (first.seconds, second.seconds) == (7.0 + 1.0 + 3.0, 11.0 + 2.0 + 3.0)
+    assert (run.compile_seconds, run.speed) == (7.0, 1.0)
+    assert run.steps_within(2.5) == 2
+    again = begin()
+    again.restore(run.snapshot())
+    assert again.seconds == 16.0
+    # Compiled anew, and three steps more; the pace is that of this process.
+    assert again.result().metrics.seconds == 16.0 + 7.0 + 3.0 + 3.0
+    assert again.speed == 1.0
+
+
+def test_without_double_precision_the_second_order_optimiser_is_warned_of():
+    recipe = RECIPE.but(optimiser=sdifp.LevenbergMarquardt())
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.warns(UserWarning, match="LevenbergMarquardt needs float64 .*x64"):
+            sdifp.train(PROBLEM, recipe=recipe, key=KEY, check=False)
+        # No warning, which would be an error here.
+        sdifp.train(PROBLEM, recipe=RECIPE, key=KEY, check=False)
+    finally:
+        jax.config.update("jax_enable_x64", True)
 
 
 def test_the_same_key_gives_the_same_numbers_however_it_is_asked_for(projected):
@@ -210,7 +260,8 @@ def test_windows_join():
     recipe = RECIPE.but(windows=2, steps=3, nodes=32)
     run = sdifp.train(problem, sdifp.Plain(), recipe=recipe, every=2, key=KEY)
     metrics = list(run)
-    assert [(m.step, m.window) for m in metrics] == [(2, 0), (3, 0), (5, 1), (6, 1)]
+    steps = [(m.step, m.window) for m in metrics]
+    assert steps == [(1, 0), (2, 0), (3, 0), (5, 1), (6, 1)]
     assert {m.steps for m in metrics} == {6}
     trained = run.result()
     assert (trained.metrics.step, trained.metrics.window) == (6, 1)

@@ -30,45 +30,57 @@ class Bar:
             TextColumn("{task.fields[speed]}"),
             console=console,
         )
-        self.metrics = Text("compiling the step ...", style="dim")
+        self.began = time.monotonic()
+        self.compiled = False
+        self.metrics = Text()
         self.task: Any = None
 
     def __call__(self, training: Any, metrics: Any) -> None:
         """Show how far it is."""
-        step = training.step
-        speed = step / training.seconds if training.seconds > 0.0 else None
+        step, left = training.step, training.steps - training.step
+        if not self.compiled and training.compile_seconds is not None:
+            self.compiled = True
+            self._print(f"compiled in {training.compile_seconds:.0f} s")
         if metrics is not None:
-            self.metrics.plain, self.metrics.style = _numbers(metrics), ""
+            self.metrics.plain = _numbers(metrics)
         if self.console.is_terminal:
             if self.task is None:
                 self.task = self.progress.add_task(
                     self.name, total=training.steps, completed=step, speed=""
                 )
-            self.progress.update(
-                self.task, completed=step, speed=_pace(training.steps - step, speed)
-            )
+            self.progress.update(self.task, completed=step, speed=_pace(left, training))
         elif metrics is not None:
-            self.console.print(
+            self._print(
                 f"step {step}/{training.steps}: {_numbers(metrics)}, "
-                f"{_pace(training.steps - step, speed)}",
-                soft_wrap=True,
-                highlight=False,
-                markup=False,
+                f"{_pace(left, training)}"
             )
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def __rich__(self) -> Group:
-        """The bar, and the metrics below it."""
-        return Group(self.progress, self.metrics)
+        """The bar, and the metrics below it; drawn again and again."""
+        if self.compiled:
+            return Group(self.progress, self.metrics)
+        waited = time.monotonic() - self.began
+        return Group(
+            self.progress, Text(f"compiling the step ... {waited:.0f} s", style="dim")
+        )
 
 
-def _pace(left: int, speed: float | None) -> str:
-    """The speed, and the time left."""
+def _pace(left: int, training: Any) -> str:
+    """The wall time so far, the speed, and the time that the steps left will take."""
+    speed = training.speed
     if not speed:
         return ""
-    rate = f"{speed:.0f}" if speed >= 10.0 else f"{speed:.1f}"
-    seconds = round(left / speed)
-    time = f"{seconds} s" if seconds < 100 else f"{seconds // 60} min {seconds % 60} s"
-    return f"{rate} steps/s, {time} left"
+    rate = f"{speed:.0f}" if speed >= 10.0 else f"{speed:.2g}"
+    passed, to_come = _clock(training.seconds), _clock(left / speed)
+    return f"{passed}, {rate} steps/s, {to_come} left"
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole} s" if whole < 100 else f"{whole // 60} min {whole % 60} s"
 
 
 def _numbers(metrics: Any) -> str:

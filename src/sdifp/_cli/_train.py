@@ -6,6 +6,7 @@ import hashlib
 import shlex
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -254,7 +255,11 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
     console = Console(stderr=True, quiet=quiet)
     signals = Signals()
     with signals.taken():
-        run = make()
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", UserWarning)
+            run = make()
+        for one in warned:
+            say(f"note: {one.message}")
         watches: list[Any] = []
         with ExitStack() as stack:
             if wanted.tensorboard and first:

@@ -44,7 +44,7 @@ class Method(eqx.Module):
         if self.needs_targets and problem.mass is None and problem.energy is None:
             raise ValueError(
                 f"{type(self).__name__} needs mass or energy, and {problem.name} "
-                f"prescribes neither; Plain() does without"
+                f"prescribes neither; Plain() (--method plain) does without"
             )
 
     def rule(self, problem: Problem, nodes: int, key: Array) -> QuadratureRule:

@@ -57,7 +57,7 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
                 axes.semilogy(found[0], values, color=colour, label=name)
     known = all(run.result["has_reference"] for run in runs)
     what = "relative L2 error" if known else "relative L2 error, or loss without one"
-    plain(errors, what, "seconds in steps")
+    plain(errors, what, "seconds, with compilation")
     plain(mass, "relative error of the mass", "t, on an independent rule")
     plain(energy, "relative error of the energy", "t, on an independent rule")
     errors.legend(fontsize=8)

@@ -108,7 +108,7 @@ def _key_figures(saved: Saved) -> list[tuple[str, str]]:
                 (f"{name}, independent rule", _shown(worst_error(saved, name)))
             )
     found.append(("steps", f"{metrics['step']} of {metrics['steps']}"))
-    found.append(("time in steps", f"{metrics['seconds']:.0f} s"))
+    found.append(("time, with compilation", f"{metrics['seconds']:.0f} s"))
     if metrics["scale"] is not None:
         scale = ["not finite" if v is None else f"{v:.4g}" for v in metrics["scale"]]
         found.append(("scale", " to ".join(scale)))

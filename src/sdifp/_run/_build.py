@@ -203,6 +203,8 @@ def _executed(file: Path, source: Path | None) -> tuple[Problem, bool]:
             f"problem: {file} must define `problem`, an sdifp.Problem or a function "
             f"that returns one, got {got}"
         )
+    if found.name == Problem.name:
+        found = dataclasses.replace(found, name=path.stem)
     return found, wanted and not before
 
 

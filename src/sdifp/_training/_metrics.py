@@ -29,7 +29,8 @@ class Metrics:
     steps: int
     "steps in all"
     seconds: float
-    "time spent in steps, without compilation and without measuring"
+    """wall time of the training so far: compilation, steps and measurements; a resumed
+    training adds to that of the one before"""
     loss: float
     "the mean over the steps since the last report"
     mass_error: float | None

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from .._methods import SDIFP, Method
 from .._networks import InTurn
 from .._quadrature import QuadratureRule
 from ..problems import Problem, Recipe
+from ._clock import Clock
 from ._metrics import TIMES, Metrics, independent_rule, measure
 from ._objective import StepObjective
 from ._snapshot import from_arrays, to_arrays
@@ -95,10 +97,15 @@ class Training:
                 problem.box, self.length, neumann=problem.neumann, key=for_net
             )
         _check_network(network, problem)
+        _check_functions(network, problem)
         self.independent_rule = independent_rule(problem, self._measure_key)
         self._nets: list[Any] = []
         self._done: list[Any] = []
-        self.seconds = 0.0
+        self._clock = Clock()
+        self.compile_seconds: float | None = None
+        "that the first compilation of the step took; None before it"
+        # Of this process alone, and without compilation.
+        self._timed_steps, self._step_seconds = 0, 0.0
         self._loss = self._first_loss = float("nan")
         self._result: Trained | None = None
         self._begin = network
@@ -127,6 +134,11 @@ class Training:
     def steps(self) -> int:
         """Steps in all."""
         return self.recipe.windows * self.recipe.steps
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far, as in `Metrics`."""
+        return self._clock.seconds
 
     @property
     def until(self) -> float:
@@ -190,23 +202,35 @@ class Training:
         metrics = self._metrics_of(field, jnp.linspace(0.0, end, TIMES))
         return Trained(field, net, self.state.net, certificate, metrics)
 
+    @property
+    def speed(self) -> float | None:
+        """Steps per second, without compilation and measurements; None before the
+        first step in this process."""
+        if not self._step_seconds:
+            return None
+        return self._timed_steps / self._step_seconds
+
     def steps_within(self, seconds: float) -> int:
         """About how many steps take so long, one at the least."""
-        if self.seconds <= 0.0:
+        if self.speed is None:
             return 1
-        return max(1, min(self.steps, int(seconds * self.step / self.seconds)))
+        return max(1, min(self.steps, int(seconds * self.speed)))
 
     def go_on(self, most: int | None = None) -> Metrics | None:
         """Train until metrics are due and return them, or for `most` steps and return
         None. Where it is interrupted does not change any number."""
         if self.finished:
             return None
+        with self._clock.running():
+            return self._go_on(most)
+
+    def _go_on(self, most: int | None) -> Metrics | None:
         if int(self.state.step) == self.recipe.steps:
             self._next_window()
-        left = min(
-            self.every - int(self.state.counted),
-            self.recipe.steps - int(self.state.step),
-        )
+        # The first report comes after the first step, so that a user need not wait to
+        # see that it works; the others at the multiples of `every`.
+        due = self.every - int(self.state.step) % self.every
+        left = 1 if self.step == 0 else min(due, self._left)
         count = left if most is None else min(left, most)
         self.advance(count)
         if count < left:
@@ -234,12 +258,22 @@ class Training:
                 )
         return self._metrics_of(field, times)
 
+    @property
+    def _left(self) -> int:
+        """Steps that the window in training has left."""
+        return self.recipe.steps - int(self.state.step)
+
     def advance(self, count: int) -> None:
         """Take `count` steps, or as many as the window in training has left."""
+        with self._clock.running():
+            self._advance(min(count, self._left))
+
+    def _advance(self, count: int) -> None:
         _check_devices(self._points)
-        count = min(count, self.recipe.steps - int(self.state.step))
         if self._devices is None:
-            advance(*self._arguments(0))
+            began = time.perf_counter()
+            jax.block_until_ready(advance(*self._arguments(0)))
+            self.compile_seconds = time.perf_counter() - began
             self._devices = device_count()
         elif self._devices != device_count():
             raise ValueError(
@@ -249,7 +283,8 @@ class Training:
         began = time.perf_counter()
         self.state, good = advance(*self._arguments(count))
         healthy = bool(good)
-        self.seconds += time.perf_counter() - began
+        self._step_seconds += time.perf_counter() - began
+        self._timed_steps += count
         if not healthy:
             unmet = self._unmet()
             raise TrainingDiverged(
@@ -323,7 +358,8 @@ class Training:
             self.state = eqx.tree_at(lambda s: s.net, self.state, net)
             self._next_window()
         self.state = self._good = found["state"]
-        self.seconds, self._loss, self._first_loss = found["known"].tolist()
+        seconds, self._loss, self._first_loss = found["known"].tolist()
+        self._clock.set(seconds)
 
     def measure(self, field: Callable[..., Array]) -> Metrics:
         """The metrics of any function of x and t, measured as those of the result are:
@@ -411,6 +447,17 @@ def _check_network(net: Any, problem: Problem) -> None:
         )
 
 
+def _check_functions(net: Any, problem: Problem) -> None:
+    """Let an error in the functions of a problem show before a step is compiled, and
+    before a run has a folder."""
+    dtype = jnp.result_type(float)
+    x = jax.ShapeDtypeStruct((problem.box.dimension,), dtype)
+    t = jax.ShapeDtypeStruct((), dtype)
+    eqx.filter_eval_shape(problem.residual, net, x, t)
+    for name in ("mass", "energy"):
+        eqx.filter_eval_shape(problem.target, name, t)
+
+
 def train(
     problem: Problem,
     method: Method = SDIFP(),
@@ -432,15 +479,25 @@ def train(
     - `problem`: one of `sdifp.problems`, or a `Problem` of your own.
     - `method`: `SDIFP()`, `PostHoc()`, `Plain()`, `Soft(weight)`,
         `AugmentedLagrangian()` or `GridProjection()`.
-    - `recipe`: the settings; by default `problem.fast`.
+    - `recipe`: the settings; by default `problem.fast`. One with
+        `LevenbergMarquardt()`, the default up to three dimensions, needs float64.
     - `network`: a function of one point, shape (d,), and one time that begins at 0; it
         returns one number. By default the one of the recipe.
-    - `every`: how many steps lie between metrics; by default a twentieth of all.
+    - `every`: how many steps lie between metrics; by default a twentieth of all. The
+        first ones come after the first step.
     - `check`: whether data, targets and reference must agree, as `Problem.check` says.
         Noisy data, for one, need not have the integrals that they should.
     - `key`: for the network, the points, and all other randomness.
     """
     recipe = problem.fast if recipe is None else recipe
+    if recipe.optimiser.uses_rows and jnp.result_type(float) != jnp.float64:
+        name = type(recipe.optimiser).__name__
+        warnings.warn(
+            f"{name} needs float64 to converge, and JAX is at float32: call "
+            f'jax.config.update("jax_enable_x64", True) first, or give a recipe with '
+            f"another optimiser, as problem.fast.but(optimiser=Adam(), steps=5000)",
+            stacklevel=2,
+        )
     if every is None:
         every = max(1, recipe.steps * recipe.windows // 20)
     return Training(

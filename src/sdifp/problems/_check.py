@@ -76,8 +76,8 @@ def _check_conditions(problem: "Problem") -> None:
         f"{problem.name} has no boundary condition on {axes} {named} of its box: give "
         f"the box periodic=True there, or the problem neumann=True (the normal "
         f"derivative vanishes) or a profile that vanishes on {walls} walls (u = 0). "
-        f"periodic and neumann may be one bool for each axis; check=False trains "
-        f"without a condition, for an equation that needs none"
+        f"periodic and neumann may be one bool for each axis; check=False (--no-check) "
+        f"trains without a condition, for an equation that needs none"
     )
 
 

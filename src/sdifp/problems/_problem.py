@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from .._checks import check_positive
@@ -13,6 +15,7 @@ from .._domain import Box
 from .._operators import Residual
 from .._quadrature import QuadratureRule, rule_for
 from ._recipe import Recipe
+from ._recipes import default_recipe
 
 Target = float | Callable[[Array], ArrayLike]
 
@@ -37,8 +40,11 @@ class Problem:
     - `profile`: where u vanishes on the walls, a function of one point that does so
         and is positive inside. The network is multiplied by it, and so is the shift.
     - `normalised`: mass and energy are divided by the volume of the box.
-    - `fast`, `accurate`: settings that take about a minute, and minutes.
-    - `name`: for tables and messages.
+    - `fast`, `accurate`: settings that take about a minute, and minutes. By default
+        `fast` follows from the dimension, and `accurate` is `fast` with three times
+        the steps.
+    - `name`: for tables and messages; by default, that of the file which `sdifp train`
+        is given.
     """
 
     box: Box
@@ -52,14 +58,28 @@ class Problem:
     neumann: bool | Sequence[bool] = False
     profile: Callable[[Array], Array] | None = None
     normalised: bool = False
-    fast: Recipe = Recipe()
-    accurate: Recipe = Recipe()
+    # Never None once it is made.
+    fast: Recipe = None  # type: ignore[assignment]
+    accurate: Recipe = None  # type: ignore[assignment]
     name: str = "problem"
 
     def __post_init__(self) -> None:
         check_positive("duration", self.duration)
         if not isinstance(self.residual, Residual):
             raise TypeError(f"residual must be a Residual, got {self.residual!r}")
+        d, neumann = self.box.dimension, np.asarray(self.neumann)
+        if neumann.dtype != np.bool_ or neumann.shape not in ((), (d,)):
+            raise ValueError(
+                f"neumann must be one bool, or one bool for each of the {d} axes, got "
+                f"{self.neumann!r}"
+            )
+        fast: Any = self.fast
+        if fast is None:
+            fast = default_recipe(d, neumann=bool(neumann.any()))
+            object.__setattr__(self, "fast", fast)
+        accurate: Any = self.accurate
+        if accurate is None:
+            object.__setattr__(self, "accurate", fast.but(steps=3 * fast.steps))
         dtype = jnp.result_type(float)
         x = jax.ShapeDtypeStruct((self.box.dimension,), dtype)
         t = jax.ShapeDtypeStruct((), dtype)

@@ -14,12 +14,16 @@ from ._recipes import recipe_for
 def heat_dirichlet(
     dimension: int = 1, *, diffusion: float = 0.1, duration: float = 1.0
 ) -> Problem:
-    """Heat between cold walls, `u_t = kappa Laplacian(u)` on [0, 1]^d with u = 0 on the
-    walls.
+    """The heat equation with homogeneous Dirichlet conditions,
+    `u_t = kappa Laplacian(u)` on [0, 1]^d with u = 0 on the walls.
 
     From `u0 = prod_k (sin(pi x_k) + sin(3 pi x_k) / 2)`; each mode decays at its own
-    rate, and both integrals with them. The shift multiplies `prod_k 4 x_k (1 - x_k)`,
-    so that the corrected field vanishes on the walls too.
+    rate, and the mass with them. The shift multiplies `prod_k 4 x_k (1 - x_k)`, so that
+    the corrected field vanishes on the walls too.
+
+    The energy is known but not prescribed: with a profile the scale is a root of a
+    quadratic, and this solution passes through a time at which the root is double,
+    where a network next to the solution may not be able to have both integrals.
 
     **Arguments:**
 
@@ -43,10 +47,6 @@ def heat_dirichlet(
         first, third = sizes(t)
         return ((2.0 / np.pi) * (first + third / 3.0)) ** d
 
-    def energy(t: Array) -> Array:
-        first, third = sizes(t)
-        return (0.5 * (first**2 + third**2)) ** d
-
     recipe = recipe_for(d)
     return Problem(
         box=Box.cube(d, 0.0, 1.0),
@@ -56,7 +56,6 @@ def heat_dirichlet(
         ),
         initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
         mass=mass,
-        energy=energy,
         reference=reference,
         profile=lambda x: jnp.prod(4.0 * x * (1.0 - x)),
         fast=recipe,

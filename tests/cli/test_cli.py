@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from quick_run import SMALL, finished, quick_programs
 
 import sdifp
+from sdifp._cli._signals import Signals, stop_signals
 
 __all__ = ["finished", "quick_programs"]
 ROOT = Path(__file__).parents[2]
@@ -405,7 +407,7 @@ def test_audit(call, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_write_a_checkpoint_and_say_how_to_go_on(tmp_path, number):
     folder = tmp_path / "a"
     flags = [f if f != "12" else "1000000" for f in FLAGS]
@@ -426,3 +428,53 @@ def test_signals_write_a_checkpoint_and_say_how_to_go_on(tmp_path, number):
     assert "Traceback" not in err
     # Adam does without float64.
     assert 'precision = "float32"' in (folder / "config.toml").read_text()
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_stops_a_run_with_a_checkpoint(tmp_path):
+    folder = tmp_path / "a"
+    flags = [f if f != "12" else "1000000" for f in FLAGS]
+    ours, theirs = pty.openpty()
+    # The terminal is that of the session, whose end is told to its processes.
+    begin = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", begin, "-m", "sdifp", "train", "advection"),
+            *(*flags, "--out", folder),
+        ],
+        **{"stdin": theirs, "stdout": theirs, "stderr": theirs},
+        env={**os.environ, **QUICK},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    while not (folder / "metrics.jsonl").exists():
+        assert os.read(ours, 2**16)
+    os.close(ours)
+    assert process.wait(60) == 128 + signal.SIGHUP
+    assert list((folder / "checkpoints").iterdir())
+
+
+def test_signals_that_ask_to_stop():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        # As nohup does.
+        assert signal.SIGHUP not in stop_signals()
+        with Signals().taken():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert signal.SIGHUP in stop_signals()
+        with (signals := Signals()).taken():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signals()
+            signals.since -= 10.0
+            # The shell and the kernel both send one.
+            os.kill(os.getpid(), signal.SIGHUP)
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.number == signal.SIGHUP
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -242,16 +242,17 @@ def test_a_process_that_is_alone_gives_up_in_time(number, words, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_wait_for_the_others_can_be_interrupted(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_wait_for_the_others_can_be_interrupted(tmp_path, number):
     alone = start(
         *("-m", "sdifp", "train", "advection", *SETTINGS, "--out", tmp_path / "run"),
         *("--coordinator", f"127.0.0.1:{free_port()}"),
         *("--process-id", 1, "--num-processes", 2),
     )
     assert eventually(lambda: children_of(alone))
-    alone.send_signal(signal.SIGINT)
+    alone.send_signal(number)
     codes, _, said = ended([alone], 60)
-    assert codes == [130]
+    assert codes == [128 + number]
     assert said == ["sdifp: interrupted while it waited for the others\n"]
 
 

@@ -1,10 +1,7 @@
 """What is seen while a run goes on: a bar on a terminal, lines elsewhere."""
 
-import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 from rich.console import Console, Group
@@ -106,36 +103,3 @@ def shown(console: Console, name: str) -> Iterator[Bar]:
         return
     with Live(bar, console=console, refresh_per_second=4):
         yield bar
-
-
-# A signal to all processes of a group may come a second time through the parent.
-_ECHO = 0.5
-
-
-class Signals:
-    """Ctrl-C and SIGTERM as a wish to stop; the second one stops at once."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.since = 0.0
-
-    def __call__(self) -> bool:
-        """Whether to stop."""
-        return self.number != 0
-
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        if not self.number:
-            self.number, self.since = number, time.monotonic()
-        elif time.monotonic() - self.since > _ECHO:
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """While a run goes on."""
-        names = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(n, self._take) for n in names]
-        try:
-            yield
-        finally:
-            for name, handler in zip(names, before, strict=True):
-                signal.signal(name, handler)

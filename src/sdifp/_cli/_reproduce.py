@@ -10,6 +10,7 @@ import click
 
 from .._config import nearest
 from .._reproduce._names import EXPERIMENTS
+from ._signals import Signals
 
 # Seconds between two lines where there is no bar.
 _TELL_EVERY = 15.0
@@ -146,7 +147,6 @@ def _sweep(tasks: list[Any], out: Path, jobs: int) -> list[Any]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from .. import _reproduce as reproduce
-    from ._progress import Signals
 
     console, signals = Console(), Signals()
     bar = Progress(

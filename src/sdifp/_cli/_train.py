@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO, cast
 
 import click
 
@@ -26,7 +26,9 @@ from ._options import (
     run_argument,
     set_precision,
 )
+from ._output import Unread
 from ._processes import Processes, process_options, processes_from
+from ._signals import Signals
 from ._watched import watched
 
 
@@ -247,12 +249,12 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
 
     from .._run import by_first, is_first
     from .._training import TrainingDiverged
-    from ._progress import Signals, shown
+    from ._progress import shown
 
     folder, first = wanted.folder, is_first()
     quiet = wanted.quiet or not first
     say = _say if first else lambda text: None
-    console = Console(stderr=True, quiet=quiet)
+    console = Console(file=cast(TextIO, Unread(sys.stderr)), quiet=quiet)
     signals = Signals()
     with signals.taken():
         with warnings.catch_warnings(record=True) as warned:
@@ -274,7 +276,7 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
                     try:
                         one(training, metrics)
                     except OSError:
-                        # Whoever read it has had enough; the training goes on.
+                        # A disk that is full for TensorBoard does not end it.
                         watches.remove(one)
 
             try:

@@ -23,6 +23,7 @@ import click
 from .._folder import checkpoint_files, step_of
 from ._answer import answered
 from ._processes import Processes
+from ._signals import stop_signals
 
 # What JAX, Gloo and gRPC write on the way; a fatal line is followed by a stack.
 _NOISE = re.compile(
@@ -78,7 +79,7 @@ def watched(processes: Processes, work: Callable[[], int], folder: Path) -> int:
                 os.kill(child, number)
 
     # Taken before there is a child, so that none is left behind.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, pass_on)
     parent = os.getpid()
     # Nothing has been computed yet: there are no threads.
@@ -133,7 +134,7 @@ def _work(
     for descriptor in (1, 2):
         os.dup2(text, descriptor)
     # At once, while there is nothing to keep.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         signal.signal(number, signal.SIG_DFL)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     threading.Thread(target=_follow, args=(parent,), daemon=True).start()

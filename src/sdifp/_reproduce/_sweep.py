@@ -183,7 +183,7 @@ def _in_processes(
 
 def _begin(cores: Any) -> None:
     """A process has cores of its own, and leaves signals to the first one."""
-    for name in (signal.SIGINT, signal.SIGTERM):
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     own = cores.get()
     if own:

@@ -152,13 +152,23 @@ def test_study_goes_on_where_it_was_and_prints_from_saved_rows(tmp_path):
 
 def test_a_run_that_is_killed_ends_as_one_that_is_not(tmp_path):
     file = tmp_path / "rows.jsonl"
+    options = ["--tiny", "--seeds", "1", "--out", file]
     done = run(
         "validation/kill.py",
-        *("--tiny", "--kills", "3", "--out", file, "--folder", tmp_path / "runs"),
+        *(*options, "--kills", "3", "--folder", tmp_path / "runs"),
         **QUICK,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     row = json.loads(file.read_text().strip())
     assert row["identical"]
-    assert row["killed"] >= 2
+    assert len(row["kills"]) == 3
     assert row["numbers"] > 10
+    # One resume that ends otherwise is seen, and all of its run's kills count.
+    case = row["case"] | {"seed": 1}
+    bad = {"case": case, "identical": False, "different": ["x"], "kills": [[9, "a"]]}
+    with file.open("a") as stream:
+        stream.write("\n" + json.dumps(bad))
+    table = run("validation/kill.py", *options, "--table")
+    assert table.returncode == 1
+    assert "| all |  |  | 4 | " in table.stdout
+    assert table.stdout.count("DIFFERENT") == 1

@@ -200,3 +200,19 @@ def test_bad_bounds_and_flags_are_refused(as_user, arguments, message):
 def test_a_width_beyond_float64_is_refused():
     with pytest.raises(ValueError, match="finite"):
         Box([-1.5e308], [1.5e308])
+
+
+def test_dimensions_that_do_not_fit_are_refused_with_their_size(as_user):
+    assert Box.cube(2**22).dimension == 2**22
+    for d in (2**22 + 1, 100_000_000, 10**400):
+        with pytest.raises(ValueError, match=f"at most 4194304, for a point of {d} "):
+            Box.cube(d)
+    with pytest.raises(ValueError, match="at most 4194304"):
+        Box(np.zeros(2**22 + 1), np.ones(2**22 + 1))
+    with pytest.raises(ValueError, match="takes 762 MiB"):
+        Box.cube(100_000_000)
+    for bad in (True, 0, -3, 2.0, "2", None):
+        with pytest.raises(
+            ValueError, match="dimension must be a positive integer, got"
+        ):
+            Box.cube(bad)

@@ -2,12 +2,33 @@
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+
+MOST_AXES = 2**22
+"""Rules make their nodes in blocks of so many numbers: a point must fit into one."""
+
+
+def check_dimension(dimension: object) -> int:
+    """A positive integer, small enough for points of that dimension to be computed."""
+    try:
+        found = operator.index(dimension)  # type: ignore[arg-type]
+    except TypeError:
+        found = 0
+    if isinstance(dimension, bool) or found < 1:
+        raise ValueError(f"dimension must be a positive integer, got {dimension!r}")
+    if found > MOST_AXES:
+        # Integer arithmetic: the number may be too large for a float.
+        raise ValueError(
+            f"dimension must be at most {MOST_AXES}, for a point of {found} numbers "
+            f"takes {found * 8 // 2**20} MiB, and thousands are evaluated at a time"
+        )
+    return found
 
 
 @jax.tree_util.register_static
@@ -19,7 +40,8 @@ class Box:
 
     **Arguments:**
 
-    - `lower`, `upper`: the bounds, one finite number an axis, `lower < upper`.
+    - `lower`, `upper`: the bounds, one finite number an axis, `lower < upper`; up to
+        2^22 axes.
     - `periodic`: one bool for all axes, or one an axis.
 
     Examples:
@@ -36,6 +58,7 @@ class Box:
     ) -> None:
         self.lower = _bounds("lower", lower)
         self.upper = _bounds("upper", upper)
+        check_dimension(self.lower.size)
         if self.lower.shape != self.upper.shape:
             raise ValueError(
                 f"lower and upper must have one number an axis each, got "
@@ -73,9 +96,8 @@ class Box:
             >>> Box.cube(3, -1.0, 1.0).volume
             8.0
         """
-        if not isinstance(dimension, int | np.integer) or dimension < 1:
-            raise ValueError(f"dimension must be a positive integer, got {dimension}")
-        return Box([lower] * dimension, [upper] * dimension, periodic)
+        d = check_dimension(dimension)
+        return Box([lower] * d, [upper] * d, periodic)
 
     @property
     def dimension(self) -> int:

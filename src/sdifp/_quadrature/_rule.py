@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from .._domain import Box
+from .._domain import MOST_AXES, Box
 from ._stream import streamed
 
 # Numbers (nodes times dimension) that one block of nodes may hold unless the caller
 # says otherwise: 32 MiB in float64, large enough to keep the cores busy.
-_BLOCK_NUMBERS = 2**22
+_BLOCK_NUMBERS = MOST_AXES
 
 # `rule.nodes` is for looking at and for small rules; streaming never needs it.
 _STORED_BYTES = 2**32

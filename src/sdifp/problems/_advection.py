@@ -5,8 +5,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array
 
-from .._checks import check_count
-from .._domain import Box
+from .._domain import Box, check_dimension
 from .._operators import Residual, time_derivative
 from .._operators import advection as advection_operator
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
@@ -33,7 +32,7 @@ def advection(
     - `speed`: c, along every axis.
     - `duration`: the last time.
     """
-    d = check_count("dimension", dimension)
+    d = check_dimension(dimension)
     box = Box.cube(d, 0.0, 2.0, periodic=True)
     residual = Residual(
         time_derivative() + advection_operator(np.full(d, speed)),

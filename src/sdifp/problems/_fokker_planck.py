@@ -4,8 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._checks import check_count
-from .._domain import Box
+from .._domain import Box, check_dimension
 from .._operators import Residual, time_derivative
 from .._operators import fokker_planck as fokker_planck_operator
 from ._problem import Problem
@@ -36,7 +35,7 @@ def fokker_planck(
     - `diffusion`: D.
     - `duration`: the last time.
     """
-    d = check_count("dimension", dimension)
+    d = check_dimension(dimension)
     if d > 3:
         raise ValueError(f"dimension must be at most 3, got {d}")
 

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.integrate
 from jaxtyping import Array, Float
 
-from .._checks import check_count
-from .._domain import Box
+from .._domain import Box, check_dimension
 from .._networks import Architecture
 from .._operators import Residual, third_derivatives, time_derivative
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
@@ -35,7 +34,7 @@ def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
     - `dimension`: d.
     - `duration`: the last time.
     """
-    d = check_count("dimension", dimension)
+    d = check_dimension(dimension)
 
     def initial(x: Array) -> Array:
         return wrapped_gaussian(jnp.sum(x), 1.0, 1.0, _PERIOD)

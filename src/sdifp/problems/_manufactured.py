@@ -5,8 +5,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array
 
-from .._checks import check_count
-from .._domain import Box
+from .._domain import Box, check_dimension
 from .._operators import Residual, laplacian, time_derivative
 from ._problem import Problem
 from ._recipes import recipe_for
@@ -24,7 +23,7 @@ def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:
     - `dimension`: d.
     - `duration`: the last time.
     """
-    d = check_count("dimension", dimension)
+    d = check_dimension(dimension)
     root = np.sqrt(d)
 
     def phase(x: Array) -> Array:

@@ -5,8 +5,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array
 
-from .._checks import check_count
-from .._domain import Box
+from .._domain import Box, check_dimension
 from .._operators import Residual, laplacian, reaction, time_derivative
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
 from ._problem import Problem
@@ -38,7 +37,7 @@ def reaction_diffusion(
     - `rate`: lambda.
     - `duration`: the last time.
     """
-    d = check_count("dimension", dimension)
+    d = check_dimension(dimension)
     residual = Residual(
         time_derivative() - diffusion * laplacian() - reaction(rate),
     )

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._checks import check_count
-from .._domain import Box
+from .._domain import Box, check_dimension
 from .._operators import Residual, laplacian, time_derivative
 from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
 from ._problem import Problem
@@ -27,7 +26,7 @@ def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Pr
     - `speed`: c.
     - `duration`: the last time.
     """
-    d = check_count("dimension", dimension)
+    d = check_dimension(dimension)
     period, root = 8.0, np.sqrt(d)
 
     def shape(x: Array) -> Array:

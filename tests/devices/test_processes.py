@@ -281,6 +281,72 @@ def test_a_port_that_is_taken_and_a_host_that_is_not_known(tmp_path):
     assert [len(text.splitlines()) for text in said] == [1, 1]
 
 
+def answers(host, port):
+    """Whether somebody listens there."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as found:
+        found.settimeout(5)
+        return found.connect_ex((host, port)) == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "here", "elsewhere"),
+    [
+        ("127.0.0.1", "127.0.0.1", ["127.0.0.2", "::1"]),
+        ("localhost", "127.0.0.1", ["127.0.0.2"]),
+        ("[::1]", "::1", ["127.0.0.1"]),
+    ],
+)
+def test_the_coordinator_listens_where_it_is_told_to(tmp_path, host, here, elsewhere):
+    if here == "::1":
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("no IPv6 here")
+    port = free_port()
+    first = coordinated(f"{host}:{port}", "--out", tmp_path / "run", "--timeout", 60)
+    try:
+        # A name may stand for either.
+        both = [here, "::1"] if host == "localhost" else [here]
+        assert eventually(lambda: any(answers(k, port) for k in both))
+        assert [k for k in elsewhere if answers(k, port)] == []
+    finally:
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=60)
+
+
+def coordinator(where):
+    return processes_from(where, 0, 2, 5, None)
+
+
+def test_where_a_coordinator_cannot_listen(monkeypatch):
+    port = free_port()
+    assert coordinator(f"127.0.0.1:{port}")._listens_at() == f"127.0.0.1:{port}"
+    # An address of a documentation's network, which is nobody's.
+    with pytest.raises(ValueError, match=r"203\.0\.113\.7, which is not an address of"):
+        coordinator(f"203.0.113.7:{port}")._listens_at()
+    if socket.has_dualstack_ipv6():
+        same = coordinator(f"[0:0:0:0:0:0:0:1]:{port}")
+        assert same._listens_at() == f"[::1]:{port}"
+    names = {"node1": "127.0.1.1", "node2": "127.0.0.1", "localhost": "127.0.0.1"}
+    known = socket.getaddrinfo
+    lookup = lambda host, *rest, **more: known(names.get(host, host), *rest, **more)
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    for name in ("node1", "node2"):
+        with pytest.raises(ValueError, match=f"host {name} is 127.0.* give its"):
+            coordinator(f"{name}:{port}")._listens_at()
+    assert coordinator(f"localhost:{port}")._listens_at() == f"127.0.0.1:{port}"
+    # As JAX has it, where addresses are translated on the way.
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", f"0.0.0.0:{port}")
+    assert coordinator("203.0.113.7:99")._listens_at() == f"0.0.0.0:{port}"
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", f"nowhere.invalid:{port}")
+    with pytest.raises(ValueError, match=r"cannot listen at nowhere\.invalid: "):
+        coordinator("203.0.113.7:99")._listens_at()
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "everywhere")
+    with pytest.raises(ValueError, match="must be address:port, got 'everywhere'"):
+        coordinator("203.0.113.7:99")._listens_at()
+
+
 def test_a_number_that_two_processes_have(tmp_path):
     where = f"127.0.0.1:{free_port()}"
     out = ["--out", tmp_path / "run", "--timeout", 15]

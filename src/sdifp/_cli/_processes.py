@@ -1,5 +1,7 @@
 """Several processes of one run: how they are told of each other, and meet."""
 
+import errno
+import ipaddress
 import os
 import shlex
 import socket
@@ -10,6 +12,9 @@ import click
 
 # JAX takes them from others, too: what is there may not be meant for us unless all are.
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES")
+
+# JAX's own, of the address and port at which the first process listens.
+_BIND = "JAX_COORDINATOR_BIND_ADDRESS"
 
 
 class Processes(NamedTuple):
@@ -57,12 +62,14 @@ class Processes(NamedTuple):
                 ) from None
         else:
             self._check_coordinator()
+            bind = self._listens_at() if self.process_id == 0 else None
             try:
                 jax.distributed.initialize(
                     self.coordinator,
                     self.num_processes,
                     self.process_id,
                     cluster_detection_method="deactivate",
+                    coordinator_bind_address=bind,
                     **limits,
                 )
             except (jax.errors.JaxRuntimeError, ValueError) as error:
@@ -75,8 +82,7 @@ class Processes(NamedTuple):
         check_devices()
 
     def _check_coordinator(self) -> None:
-        """Raise `ValueError` if its host is not known, or its port is not free where
-        it is to be: JAX waits for the one, and may crash of the other."""
+        """Raise `ValueError` if its host is not known, for which JAX would wait."""
         host, _, port = self.coordinator.rpartition(":")
         until = time.monotonic() + self.timeout
         while True:
@@ -91,14 +97,27 @@ class Processes(NamedTuple):
                         f"{self.timeout} seconds ({error.strerror})"
                     ) from None
                 time.sleep(0.5)
-        if self.process_id == 0:
-            both = socket.has_dualstack_ipv6()
-            family = socket.AF_INET6 if both else socket.AF_INET
+
+    def _listens_at(self) -> str:
+        """The address and port at which this process, the first one, is to listen: as
+        given, for JAX would listen on all interfaces. Raises `ValueError` if it cannot.
+        """
+        given = os.environ.get(_BIND)
+        host, port = _host_and_port(given or self.coordinator)
+        try:
+            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            raise ValueError(
+                f"the coordinator cannot listen at {host}: {error.strerror}"
+            ) from None
+        for family, *_, place in places:
+            address = str(place[0])
             try:
-                socket.create_server(
-                    ("", int(port)), family=family, dualstack_ipv6=both
-                ).close()
+                # JAX's own server may crash where it cannot listen.
+                socket.create_server(place, family=family).close()
             except OSError as error:
+                if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    continue
                 why = (
                     error.strerror if error.errno is None else os.strerror(error.errno)
                 )
@@ -106,6 +125,37 @@ class Processes(NamedTuple):
                     f"the coordinator cannot listen on port {port}: {why}; choose one "
                     f"that is free"
                 ) from None
+            if not given and _is_alias(host, address):
+                raise ValueError(
+                    f"the coordinator's host {host} is {address} on this machine, "
+                    f"where others cannot reach it: give its address in their network "
+                    f"instead of its name, or set {_BIND}"
+                )
+            return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        raise ValueError(
+            f"the coordinator cannot listen at {host}, which is not an address of this "
+            f"machine; where a network translates addresses, set {_BIND} to the one to "
+            f"listen at, such as 0.0.0.0:{port} for all"
+        )
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise ValueError(f"{_BIND} must be address:port, got {text!r}")
+    return host.strip("[]"), int(port)
+
+
+def _is_alias(host: str, address: str) -> bool:
+    """Whether a name of a machine stands for the machine itself only here, as
+    /etc/hosts often has it."""
+    if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "localhost" not in host.lower()
+    return False
 
 
 def process_options(command: Any) -> Any:

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ PROBLEM_COPY = "problem.copy.py"
 _LEFT = {".lock", PROBLEM_COPY, f".{PROBLEM_COPY}.partial", ".config.toml.partial"}
 
 
+# How the name of the checkpoint begins with which a run begins.
+_FIRST = f"step-{0:09d}-"
 # Step and digest of a checkpoint, in its name.
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.npz")
 
@@ -72,9 +75,16 @@ def check_free(folder: Path) -> None:
             f"--out names another folder"
         )
     if folder.exists() and (
-        not folder.is_dir() or not {f.name for f in folder.iterdir()} <= _LEFT
+        not folder.is_dir() or not all(map(_is_left, folder.iterdir()))
     ):
         raise ValueError(f"{folder} exists and is not an empty folder")
+
+
+def _is_left(file: Path) -> bool:
+    """Whether a run that died before it began may have left a file."""
+    if file.name != "checkpoints" or not file.is_dir():
+        return file.name in _LEFT
+    return all(f.name.lstrip(".").startswith(_FIRST) for f in file.iterdir())
 
 
 def read_config(folder: Path) -> Config:
@@ -85,16 +95,42 @@ def read_config(folder: Path) -> Config:
     return load_config(folder / "config.toml")
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run so far; lines that were cut off or damaged are left out."""
-    file, out = folder / "metrics.jsonl", []
-    for line in file.read_text().splitlines() if file.exists() else []:
+# What is in each line of the metrics.
+_OF_METRICS = {
+    *("step", "steps", "seconds", "loss"),
+    *("l2_error", "mass_error", "energy_error", "scale"),
+}
+
+
+def read_metrics(
+    folder: Path, warn: Callable[[str], None] = lambda text: None
+) -> list[dict[str, Any]]:
+    """The metrics of a run so far. Damaged lines are left out.
+
+    **Arguments:**
+
+    - `warn`: told how many lines are damaged, apart from a last one that was cut off,
+        as a process that is killed leaves it.
+    """
+    file, out, damaged = folder / "metrics.jsonl", [], 0
+    *lines, last = file.read_bytes().split(b"\n") if file.exists() else [b""]
+    for line in [*lines, last]:
         try:
-            found = json.loads(line)
-        except json.JSONDecodeError:
+            found = json.loads(line.decode())
+            if not found.keys() >= _OF_METRICS or type(found["step"]) is not int:
+                raise ValueError
+        # Not UTF-8, not JSON, JSON that is nested too deeply, or no metrics.
+        except (ValueError, RecursionError, AttributeError):
+            damaged += line is not last
             continue
-        if isinstance(found, dict) and isinstance(found.get("step"), int):
-            out.append(found)
+        out.append(found)
+    if damaged:
+        which = (
+            "a damaged line, which is"
+            if damaged == 1
+            else f"{damaged} damaged lines, which are"
+        )
+        warn(f"{file} has {which} left out")
     return out
 
 
@@ -107,6 +143,17 @@ def checkpoint_files(folder: Path) -> list[Path]:
 def step_of(file: Path) -> int:
     """The step of a checkpoint."""
     return int(file.name.split("-")[1])
+
+
+# Control characters, marks that change the direction or the line, and what stands for
+# bytes of a path that are not UTF-8.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The same with control characters as Python writes them: what is printed of a file
+    must not command the terminal."""
+    return _UNPRINTABLE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def finite(value: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 
 from sdifp._folder import write_whole
 from sdifp._run._checkpoint import (
+    _digest,
     checkpoint_files,
     latest_checkpoint,
     prune_checkpoints,
@@ -20,6 +21,7 @@ ARRAYS = {
     "state/step": np.asarray(7),
     "known": np.array([np.nan, -0.0, 1e-300], np.float32),
 }
+INFO = {"config": {"steps": 3}, "versions": {}}
 
 
 def quiet(text):
@@ -27,9 +29,9 @@ def quiet(text):
 
 
 def test_what_is_read_is_what_was_written(tmp_path):
-    file = write_checkpoint(tmp_path, 7, ARRAYS, {"config": {"steps": 3}})
+    file = write_checkpoint(tmp_path, 7, ARRAYS, INFO)
     arrays, info = read_checkpoint(file)
-    assert info == {"config": {"steps": 3}}
+    assert info == INFO
     assert arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         assert arrays[name].dtype == array.dtype
@@ -47,7 +49,7 @@ def test_arrays_that_need_pickle_are_not_written(tmp_path):
 @pytest.mark.parametrize("cut", [True, False])
 def test_damaged_ones_are_passed_over(tmp_path, place, cut):
     for step in (3, 20, 100):
-        write_checkpoint(tmp_path, step, ARRAYS | {"s": np.asarray(step)}, {})
+        write_checkpoint(tmp_path, step, ARRAYS | {"s": np.asarray(step)}, INFO)
     newest = checkpoint_files(tmp_path)[-1]
     data = bytearray(newest.read_bytes())
     at = int(place * len(data))
@@ -65,9 +67,11 @@ def test_damaged_ones_are_passed_over(tmp_path, place, cut):
     assert "is damaged" in said[0]
 
 
-def test_all_damaged_is_an_error_and_none_at_all_is_not(tmp_path):
-    assert latest_checkpoint(tmp_path, quiet) is None
-    write_checkpoint(tmp_path, 3, ARRAYS, {}).write_bytes(b"")
+def test_no_good_checkpoint_is_an_error(tmp_path):
+    words = r"checkpoints are gone; .* begin again in a new folder with `sdifp train --"
+    with pytest.raises(ValueError, match=words):
+        latest_checkpoint(tmp_path, quiet)
+    write_checkpoint(tmp_path, 3, ARRAYS, INFO).write_bytes(b"")
     with pytest.raises(ValueError, match="all of its checkpoints are damaged"):
         latest_checkpoint(tmp_path, lambda text: None)
 
@@ -98,3 +102,14 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch, call):
         write_whole(file, b"new")
     assert file.read_bytes() == b"old"
     assert [f.name for f in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"\x93NUMPY"])
+def test_a_file_with_its_digest_that_is_no_checkpoint(tmp_path, data):
+    file = tmp_path / f"step-000000003-{_digest(data)}.npz"
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match="is not a checkpoint"):
+        read_checkpoint(file)
+    for info in ({}, {"config": {}}):
+        with pytest.raises(ValueError, match="does not say of which run it is"):
+            read_checkpoint(write_checkpoint(tmp_path, 4, ARRAYS, info))

@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import jax
@@ -15,7 +16,7 @@ from quick_run import finished, quick_programs, small
 import sdifp
 from sdifp._folder import PROBLEM_COPY, Saved, checkpoint_files, step_of
 from sdifp._run import _run, build, describe, load_problem, predict
-from sdifp._run._checkpoint import read_checkpoint
+from sdifp._run._checkpoint import read_checkpoint, write_checkpoint
 
 __all__ = ["finished", "quick_programs"]
 pytestmark = pytest.mark.usefixtures("quick_programs")
@@ -348,6 +349,115 @@ def test_a_damaged_line_of_metrics_costs_that_line(tmp_path):
     file.write_text("\n".join([text[0], "{broken", "[1]", *text[2:]]) + "\n")
     sdifp.Run.open(run.folder).train()
     assert file.read_text().splitlines() == [text[0], *text[2:]]
+
+
+def test_metrics_that_are_not_utf8_cost_their_lines(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small(every=2))
+    run.train()
+    file = run.folder / "metrics.jsonl"
+    text = file.read_bytes().splitlines()
+    deep = b"[" * 100_000
+    bad = [b"\xff\xfe" + text[1], b'{"step": 4}', deep]
+    file.write_bytes(b"\n".join([text[0], *bad, *text[2:], b"{cut"]))
+    said = []
+    run = sdifp.Run.open(run.folder, said.append)
+    assert said == [f"{file} has 3 damaged lines, which are left out"]
+    assert run.train()
+    assert file.read_bytes().splitlines() == [text[0], *text[2:]]
+    sdifp.Run.open(run.folder, said.append)
+    assert len(said) == 1
+
+
+def test_a_run_without_its_checkpoints_does_not_begin_again(tmp_path):
+    run = sdifp.Run.create(tmp_path / "a", small())
+    # There is one from the beginning: what is killed before the next can go on.
+    assert sdifp.Run.open(run.folder).training.step == 0
+    run.train()
+    shutil.rmtree(run.folder / "checkpoints")
+    with pytest.raises(ValueError, match="cannot be resumed: its checkpoints are gone"):
+        sdifp.Run.open(run.folder)
+    # Nor does a new one in what is left of a run that was trained.
+    (run.folder / "config.toml").unlink()
+    with pytest.raises(ValueError, match="exists and is not an empty folder"):
+        sdifp.Run.create(run.folder, small())
+
+
+def test_a_run_that_died_while_it_was_made_is_made_again(tmp_path, monkeypatch):
+    def die(file, data):
+        if file.name == "config.toml":
+            raise RuntimeError("killed")
+        write(file, data)
+
+    write = _run.write_whole
+    monkeypatch.setattr(_run, "write_whole", die)
+    with pytest.raises(RuntimeError, match="killed"):
+        sdifp.Run.create(tmp_path / "a", small(seed=1))
+    assert (tmp_path / "a" / "checkpoints").is_dir()
+    monkeypatch.setattr(_run, "write_whole", write)
+    sdifp.Run.create(tmp_path / "a", small(seed=2))
+    assert sdifp.Run.open(tmp_path / "a").config.seed == 2
+
+
+def rewrite(run, **changes):
+    """The last checkpoint with something else beside its arrays."""
+    file = checkpoint_files(run.folder / "checkpoints")[-1]
+    found, info = read_checkpoint(file)
+    file.unlink()
+    return write_checkpoint(file.parent, step_of(file), found, info | changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"flavour": 1}, "unknown field 'flavour' in its configuration"),
+        ({"steps": "many"}, "steps must be a whole number, got 'many'"),
+    ],
+)
+def test_a_checkpoint_of_another_version_says_so(tmp_path, as_user, change, words):
+    run = sdifp.Run.create(tmp_path / "a", small())
+    versions = {"sdifp": "99.0", "jax": "1", "numpy": "2"}
+    config = dataclasses.asdict(run.config) | change
+    file = rewrite(run, config=config, versions=versions)
+    with pytest.raises(ValueError, match=r"written by sdifp 99\.0: ") as caught:
+        sdifp.Run.open(run.folder)
+    assert f"{file} cannot be read by sdifp {sdifp.__version__}: {words}" in str(
+        caught.value
+    )
+
+
+def test_a_changed_problem_is_not_executed_unless_it_is_accepted(tmp_path, own_file):
+    config = small(problem=str(own_file), method="Plain")
+    run = sdifp.Run.create(tmp_path / "a", config)
+    copy = run.folder / PROBLEM_COPY
+    assert sdifp.Run.open(run.folder).problem.duration == 0.5
+    mark = tmp_path / "executed"
+    copy.write_text(f"open({str(mark)!r}, 'w').close()\n{DIVERGES}")
+    words = r"problem\.copy\.py was changed since .* give --accept-changed-problem, or"
+    with pytest.raises(ValueError, match=words):
+        sdifp.Run.open(run.folder)
+    # Nor another file than that of the checkpoint.
+    text = (run.folder / "config.toml").read_text()
+    other = tmp_path / "other.py"
+    (run.folder / "config.toml").write_text(text.replace(str(own_file), str(other)))
+    with pytest.raises(ValueError, match=r"has been changed .* problem was '"):
+        sdifp.Run.open(run.folder, accept_changed_problem=True)
+    (run.folder / "config.toml").write_text(text)
+    assert not mark.exists()
+    said = []
+    run = sdifp.Run.open(run.folder, said.append, accept_changed_problem=True)
+    assert mark.exists()
+    assert said == [f"{copy} was changed since the last checkpoint, which is accepted"]
+    # From the next checkpoint on it is the problem of the run.
+    assert not run.train(stop=after(1))
+    sdifp.Run.open(run.folder, said.append)
+    assert len(said) == 1
+    # Without the copy it is the user's own file that is compared.
+    copy.unlink()
+    with pytest.raises(ValueError, match=r"mine\.py was changed since"):
+        sdifp.Run.open(run.folder)
+    rewrite(run, problem_digest=None)
+    with pytest.raises(ValueError, match=r"npz was written without its digest; to exe"):
+        sdifp.Run.open(run.folder)
 
 
 def test_a_run_is_measured_as_far_as_it_is_trained(tmp_path):

@@ -19,3 +19,4 @@ from ._processes import is_first as is_first
 from ._run import Run as Run
 from ._run import versions as versions
 from ._tensorboard import TensorBoard as TensorBoard
+from ._unchanged import read_unchanged as read_unchanged

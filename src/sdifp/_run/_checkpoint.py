@@ -6,6 +6,7 @@ to the disk and renamed, so that a process that dies leaves the one before."""
 import hashlib
 import io
 import json
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,9 @@ import numpy as np
 
 from .._folder import CHECKPOINT, checkpoint_files, write_whole
 
-# The entry that holds what is not an array, as JSON.
+# The entry that holds what is not an array, as JSON, and what is in it.
 _INFO = "info"
+_OF_INFO = {"config", "versions"}
 
 
 def write_checkpoint(
@@ -37,38 +39,44 @@ def read_checkpoint(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     data = file.read_bytes()
     if name is None or _digest(data) != name[2]:
         raise ValueError(f"checkpoint {file} is damaged: its digest is not in its name")
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-        arrays = {k: archive[k] for k in archive.files}
-    return arrays, json.loads(arrays.pop(_INFO).tobytes())
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            arrays = {k: archive[k] for k in archive.files}
+        info = json.loads(arrays.pop(_INFO).tobytes())
+        if not isinstance(info, dict) or not info.keys() >= _OF_INFO:
+            raise ValueError("it does not say of which run it is")
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{file} is not a checkpoint: {error}") from None
+    return arrays, info
 
 
 class Found(NamedTuple):
     """The newest checkpoint that is not damaged, and those after it that are."""
 
+    file: Path
     arrays: dict[str, np.ndarray]
     info: dict[str, Any]
     damaged: list[Path]
 
 
-def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Found | None:
-    """The newest checkpoint that is not damaged; None if there is none yet. Raises
-    `ValueError` if all of them are damaged."""
+def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Found:
+    """The newest checkpoint that is not damaged. Raises `ValueError` if there is none:
+    a run begins with one."""
     files = checkpoint_files(folder)
     damaged: list[Path] = []
     for file in reversed(files):
         try:
-            return Found(*read_checkpoint(file), damaged)
+            return Found(file, *read_checkpoint(file), damaged)
         except (ValueError, OSError) as error:
             before = "" if file is files[0] else "; falling back to the one before"
             warn(f"{error}{before}")
             damaged.append(file)
-    if files:
-        raise ValueError(
-            f"{folder.parent} cannot be taken up: all of its checkpoints are damaged; "
-            f"`sdifp train --config {folder.parent / 'config.toml'} --out ...` begins "
-            f"again"
-        )
-    return None
+    what = "all of its checkpoints are damaged" if files else "its checkpoints are gone"
+    raise ValueError(
+        f"{folder.parent} cannot be resumed: {what}; restore them from a copy, or "
+        f"begin again in a new folder with `sdifp train --config "
+        f"{folder.parent / 'config.toml'} --out ...`"
+    )
 
 
 def prune_checkpoints(folder: Path, keep: int) -> None:

@@ -23,7 +23,7 @@ from .._folder import (
     check_free,
     checkpoint_files,
     finite,
-    read_config,
+    printable,
     read_metrics,
     step_of,
     write_whole,
@@ -31,9 +31,10 @@ from .._folder import (
 from .._mesh import device_count
 from .._training import Metrics, Trained, Training, TrainingDiverged, train
 from ._build import Built, build, precision_now
-from ._checkpoint import latest_checkpoint, prune_checkpoints, write_checkpoint
+from ._checkpoint import prune_checkpoints, write_checkpoint
 from ._evaluation import certificate_of, integrals_of, picture_of
 from ._processes import RunError, agreed, by_first, check_alike
+from ._unchanged import check_same, digest_of, read_unchanged
 
 # Seconds between two looks at the clock, at signals and at the progress bar. Each
 # costs about 20 ms: the compiled loop is entered again, with fresh memory.
@@ -65,8 +66,9 @@ class Run:
         2
     """
 
-    def __init__(self, folder: Path, built: Built):
+    def __init__(self, folder: Path, built: Built, problem_digest: str | None):
         self.folder = folder
+        self._problem_digest = problem_digest
         self.config = built.config
         self.problem = built.problem
         self.training = train(
@@ -101,7 +103,8 @@ class Run:
         if config.precision == "auto":
             config = dataclasses.replace(config, precision=precision_now())
         _check_precision(config)
-        run = Run(folder, build(config, source))
+        digest = None if file is None else digest_of(source or file)
+        run = Run(folder, build(config, source), digest)
 
         def write() -> None:
             try:
@@ -113,33 +116,41 @@ class Run:
                 check_free(folder)
                 if file is not None:
                     write_whole(folder / PROBLEM_COPY, (source or file).read_bytes())
+                # Left by a run that died here.
+                for old in (folder / "checkpoints").glob("*"):
+                    old.unlink()
+                run._write_checkpoint()
                 # From here on it is a run that can be taken up.
                 write_whole(folder / "config.toml", run.config.to_toml().encode())
 
         by_first(write)
+        run._saved_step = 0
         return run
 
     @staticmethod
-    def open(folder: str | Path, warn: Callable[[str], None] = print) -> "Run":
-        """The run in a folder, at its last checkpoint. Changes nothing there.
+    def open(
+        folder: str | Path,
+        warn: Callable[[str], None] = lambda text: print(printable(text)),
+        *,
+        accept_changed_problem: bool = False,
+    ) -> "Run":
+        """The run in a folder, at its last checkpoint. Changes nothing there. Executes
+        the copy of the user's problem file in the folder, if there is one.
 
         **Arguments:**
 
-        - `warn`: told of damaged checkpoints.
+        - `warn`: told of damaged checkpoints and metrics.
+        - `accept_changed_problem`: whether the problem file may have been changed since
+            the last checkpoint.
         """
         folder = Path(folder)
-        config = read_config(folder)
+        config, before, found, digest = read_unchanged(
+            folder, warn, accept_changed_problem
+        )
         _check_precision(config)
-        run = Run(folder, build(config, folder / PROBLEM_COPY))
-        found = latest_checkpoint(folder / "checkpoints", warn)
-        if found is None:
-            return run
-        changes = Config(**found.info["config"]).changes(run.config)
-        if changes:
-            raise ValueError(
-                f"{folder / 'config.toml'} has been changed since its last checkpoint: "
-                f"{'; '.join(changes)}; begin a new run for that"
-            )
+        run = Run(folder, build(config, folder / PROBLEM_COPY), digest)
+        check_same(folder, before, run.config)
+        read_metrics(folder, warn)
         if found.info["versions"] != versions():
             warn(
                 f"the run was at {_list(found.info['versions'])} and goes on at "
@@ -228,24 +239,23 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint, unless there is one of this step."""
-        training = self.training
-        if self._saved_step == training.step:
+        if self._saved_step == self.training.step:
             return
-        folder = self.folder / "checkpoints"
+        by_first(self._write_checkpoint)
+        self._saved_step = self.training.step
+
+    def _write_checkpoint(self) -> None:
+        training, folder = self.training, self.folder / "checkpoints"
         info = {
             "config": dataclasses.asdict(self.config),
+            "problem_digest": self._problem_digest,
             "versions": versions(),
             "devices": device_count(),
         }
-
-        def write() -> None:
-            with _written(self.folder):
-                folder.mkdir(exist_ok=True)
-                write_checkpoint(folder, training.step, training.snapshot(), info)
-                prune_checkpoints(folder, self.config.keep)
-
-        by_first(write)
-        self._saved_step = training.step
+        with _written(self.folder):
+            folder.mkdir(exist_ok=True)
+            write_checkpoint(folder, training.step, training.snapshot(), info)
+            prune_checkpoints(folder, self.config.keep)
 
     def result(self) -> Trained:
         """The trained field; trains to the end first."""

@@ -17,6 +17,7 @@ from quick_run import SMALL, finished, quick_programs
 
 import sdifp
 from sdifp._cli._signals import Signals, stop_signals
+from sdifp._folder import printable
 
 __all__ = ["finished", "quick_programs"]
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,8 @@ def test_version(call):
         (["train", "kdv", "--steps", "-3"], "steps must be a whole number of at least"),
         (["train", "kdv", "-d", "0"], "dimension must be a positive integer, got 0"),
         (["train", "kdv", "--optimiser", "Adam(rte=1)"], "Adam takes rate, decay"),
+        (["train", "wave", "-d", "100000000"], "dimension must be at most 4194304"),
+        (["audit", "kdv", "-d", "9" * 400], "dimension must be at most 4194304"),
         (["train", "kdv", "--config", "none.toml"], "none.toml cannot be read"),
         (["train", "none.py"], "problem: there is no file none.py"),
         (["train", "kdv", "--out", "/dev/null/x"], "cannot be made: Not a directory"),
@@ -326,6 +329,125 @@ def test_resume_falls_back_from_a_damaged_checkpoint(call, finished, tmp_path):
     assert one.read_text() == two.read_text()
 
 
+@pytest.mark.parametrize("name", ["resume", "evaluate", "predict"])
+def test_a_run_whose_checkpoints_are_gone(call, finished, tmp_path, name):
+    folder = tmp_path / "a"
+    shutil.copytree(finished.folder, folder)
+    shutil.rmtree(folder / "checkpoints")
+    before = sorted(folder.rglob("*"))
+    (tmp_path / "p.csv").write_text("0.1,0.2\n")
+    points = [tmp_path / "p.csv"] if name == "predict" else []
+    code, out, err = call(name, folder, *points)
+    assert (code, out) == (2, "")
+    assert f"{folder} cannot be resumed: its checkpoints are gone" in err
+    assert err.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
+
+
+OWN = """
+import jax.numpy as jnp, sdifp
+problem = sdifp.Problem(
+    box=sdifp.Box([0.0], [1.0], periodic=True),
+    duration=0.5,
+    residual=sdifp.Residual(sdifp.time_derivative() + sdifp.advection([1.0])),
+    initial=lambda x: 1.0 + jnp.sin(2.0 * jnp.pi * x[0]),
+    mass=1.0,
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("\x1b[2J\x07", r"\x1b[2J\x07"),
+        ("a\nb\r\tc", r"a\nb\r\tc"),
+        ("\x9b31m\x7f", r"\x9b31m\x7f"),
+        ("\u202eevil\u2028", r"\u202eevil\u2028"),
+        (os.fsdecode(b"\xff.csv"), r"\udcff.csv"),
+        ("Löwe ± 狮 😀", "Löwe ± 狮 😀"),
+    ],
+)
+def test_control_characters_are_escaped(text, wanted):
+    # In ASCII, for a test that fails is told in UTF-8.
+    assert ascii(printable(text)) == ascii(wanted)
+
+
+def test_what_is_read_from_files_cannot_command_the_terminal(
+    call, tmp_path, quick_programs
+):
+    evil = "\x1b]0;owned\x07\nsdifp: fine"
+    (tmp_path / "mine.py").write_text(
+        OWN.replace("mass=1.0", f"mass=1.0, name={evil!r}")
+    )
+    folder = tmp_path / "a\x1b[31m\n"
+    said = [call("train", tmp_path / "mine.py", *FLAGS, "--out", folder)]
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace("mine.py", "mine\\u001b[5m.py"))
+    said += [
+        call("info", folder),
+        call("resume", folder),
+        call("evaluate", folder),
+        call("compare", folder, "--out", tmp_path / "c\x1b.png"),
+        call("predict", folder, tmp_path / "p\x1b.csv"),
+        call("train", "\x1bkdv"),
+    ]
+    assert [code for code, *_ in said] == [0, 0, 2, 2, 0, 2, 2]
+    for _, out, err in said:
+        assert "\x1b" not in out + err
+        assert "\nsdifp: fine" not in out + err
+    assert r"\x1b]0;owned\x07\nsdifp: fine, SDIFP" in said[0][2]
+    assert all(err.count("\n") == 1 for code, _, err in said if code == 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", [["stdout"], ["stdout", "stderr"]])
+def test_a_reader_that_leaves_does_not_fail_a_run(tmp_path, streams):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "sdifp", "train", "advection", *FLAGS),
+            *("--out", tmp_path / "a"),
+        ],
+        env={**os.environ, **QUICK},
+        **{"stdout": theirs, "stderr": subprocess.PIPE}
+        | dict.fromkeys(streams, theirs),
+    )
+    os.close(theirs)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert (tmp_path / "a" / "report.html").is_file()
+    assert b"rror" not in (err or b"")
+
+
+@pytest.mark.parametrize("name", ["resume", "evaluate", "predict"])
+def test_a_changed_problem_is_executed_only_if_it_is_accepted(
+    call, tmp_path, quick_programs, name
+):
+    (tmp_path / "mine.py").write_text(OWN)
+    folder, mark = tmp_path / "a", tmp_path / "executed"
+    config = sdifp.Config(**SMALL | {"problem": str(tmp_path / "mine.py")})
+    sdifp.Run.create(folder, config)
+    copy = folder / "problem.copy.py"
+    copy.write_text(f"open({str(mark)!r}, 'w').close()\n{OWN}")
+    # The precision that is not known is that of the file, which is executed for it.
+    text = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(text.replace('"float64"', '"auto"'))
+    (tmp_path / "p.csv").write_text("0.1,0.2\n")
+    points = [tmp_path / "p.csv"] if name == "predict" else []
+    code, out, err = call(name, folder, *points)
+    assert (code, out) == (2, "")
+    assert f"{copy} was changed since the last checkpoint; " in err
+    assert "--accept-changed-problem" in err
+    assert not mark.exists()
+    (folder / "config.toml").write_text(text)
+    if name == "evaluate":
+        code, _, err = call(name, folder, *points, "--accept-changed-problem")
+        assert code == 0, err
+        assert err.count(f"note: {copy} was changed since the last checkpoint, wh") == 1
+        assert mark.exists()
+
+
 def test_predict(call, finished, tmp_path):
     table = np.array([[0.1, 0.2], [0.3, 0.2], [0.5, 0.9]])
     files = {}
@@ -365,9 +487,22 @@ def test_predict(call, finished, tmp_path):
         ("0.1,0.2,0.3\n", "must have 2 columns, x1, t, got 3"),
         ("0.1\n", "must have 2 columns, x1, t, got 1"),
         ("x,t\n0.1,0.2\n0.1\n", "line 3 must have 2 columns, got 1"),
-        ("x,t\n0.1,0.2\n0.1,abc\n", "line 3 must hold numbers, got '0.1,abc'"),
+        ("x,t\n0.1,0.2\n0.1,abc\n", "line 3, column 2 must be a number such as"),
+        (
+            "x,t\n0.1,1_000\n",
+            "line 2, column 2 must be a number such as -1.5e-3, got '1_",
+        ),
+        ("1_000,2_000\n0.1,0.2\n", "line 1, column 1 must be a number"),
+        ("0.1,0x10\n", "line 1, column 2 must be a number such as -1.5e-3, got '0x10'"),
+        ("0x10,0x20\n0.1,0.2\n", "line 1, column 1 must be a number"),
+        ("0.1,１\n", "line 1, column 2 must be a number such as -1.5e-3, got '１'"),
+        ("１,２\n0.1,0.2\n", "line 1, column 1 must be a number"),
+        ("x,t\n0.1,\n", "line 2, column 2 must be a number such as -1.5e-3, got ''"),
+        (",\n0.1,0.2\n", "line 1, column 1 must be a number such as -1.5e-3, got ''"),
+        ("0.1,0.2\n-INF,0.2\n", "got -inf in point 2, column 1 (1 in all)"),
+        (f"0.1,{'2' * 200_000}\n", "field larger than field limit"),
         ("x,t\n", "must hold a table of numbers"),
-        ("0.1,o.2\n0.3,0.4\n", "line 1 must hold numbers, got '0.1,o.2'"),
+        ("0.1,o.2\n0.3,0.4\n", "line 1, column 2 must be a number"),
         ("x,t,more\n0.1,0.2\n", "there are 3 names of columns, and 2 columns"),
         (None, "cannot be read: No such file"),
     ],
@@ -380,6 +515,39 @@ def test_predict_refuses(call, finished, tmp_path, text, words):
     assert (code, out) == (2, "")
     assert words in err
     assert not (tmp_path / "p-values.csv").exists()
+
+
+def test_arrays_that_are_no_points(call, finished, tmp_path):
+    file = tmp_path / "p.npy"
+
+    def refused():
+        code, out, err = call("predict", finished.folder, file)
+        assert (code, out) == (2, "")
+        assert err.count("\n") == 1
+        return err
+
+    file.write_bytes(b"")
+    assert "p.npy: No data left in file" in refused()
+    with file.open("wb") as stream:
+        np.savez(stream, a=np.zeros(2), b=np.zeros(2))
+    assert "p.npy: it holds several arrays, and must hold one table" in refused()
+    # A header that promises more than any machine has.
+    with file.open("wb") as stream:
+        head = {"descr": "<f8", "fortran_order": False, "shape": (2**50, 2)}
+        np.lib.format.write_array_header_1_0(stream, head)
+        stream.write(bytes(64))
+    assert "p.npy does not fit into memory: " in refused()
+
+
+def test_memory_that_is_not_there_is_told(call, finished, tmp_path, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    (tmp_path / "p.csv").write_text("0.1,0.2\n")
+    monkeypatch.setattr("sdifp._run.predict", fail)
+    code, out, err = call("predict", finished.folder, tmp_path / "p.csv")
+    assert (code, out) == (1, "")
+    assert err == "sdifp: there is not enough memory (MemoryError)\n"
 
 
 def test_audit(call, tmp_path, monkeypatch):

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from ._output import say
+
 
 def answered(work: Callable[[], Any]) -> int:
     """Do something; what is wrong is told in one sentence. Returns the exit code."""
@@ -46,13 +48,15 @@ def _sentence(error: Exception) -> tuple[str, int]:
         text, code = f"{name}{error.strerror}", 1 if error.errno in _FULL else 2
     elif runs is not None and isinstance(error, runs.RunError):
         code = 1
+    elif isinstance(error, MemoryError):
+        text, code = f"there is not enough memory ({text})", 1
     elif not isinstance(error, ValueError | TypeError | ImportError):
         text = f"{type(error).__name__}: {text.splitlines()[0]}"
         text += "; set SDIFP_TRACEBACK=1 to see where"
         code = 1
-    return " ".join(line.strip() for line in text.splitlines()), code
+    return text, code
 
 
 def _told(text: str, code: int) -> int:
-    click.echo(f"sdifp: {text}", err=True)
+    say(f"sdifp: {' '.join(line.strip() for line in text.splitlines())}", err=True)
     return code

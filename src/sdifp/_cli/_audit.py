@@ -12,6 +12,7 @@ from ._options import (
     problem_options,
     set_precision,
 )
+from ._output import say
 
 
 @click.command("audit")
@@ -76,6 +77,6 @@ def audit_command(
         rows = found.as_rows()
         print_json({"problem": built.problem.name, "note": found.note, "rows": rows})
         return
-    click.echo(str(found))
+    say(*str(found).splitlines())
     if out is not None:
-        click.echo(f"Look at {out}")
+        say(f"Look at {out}")

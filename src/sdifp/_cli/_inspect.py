@@ -5,19 +5,21 @@ from typing import Any
 
 import click
 
-from .._folder import Saved, read_config, read_metrics
-from ._options import json_option, open_run, print_json, run_argument
+from .._folder import Saved, printable, read_config, read_metrics
+from ._options import accept_option, json_option, open_run, print_json, run_argument
+from ._output import console, say
 
 
 @click.command("evaluate")
 @run_argument
+@accept_option
 @json_option
-def evaluate_command(run: Path, as_json: bool) -> None:
+def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> None:
     """Measure the field of a run as it is at its last checkpoint, finished or not.
 
     Writes certificate.json, result.json and solution.npz again.
     """
-    result = open_run(run).evaluate()
+    result = open_run(run, accept_changed_problem).evaluate()
     from .._report import verdict
 
     saved = Saved.read(run)
@@ -25,7 +27,7 @@ def evaluate_command(run: Path, as_json: bool) -> None:
         print_json({"run": str(run), **result, "rows": _rows(saved)})
         return
     for row in _rows(saved):
-        click.echo(
+        say(
             f"t {row['time']:<8.4g} {row['integral']:<6}  "
             f"target {row['target']:<12.6g} "
             f"on the rule {_short(row['on_rule'])}  "
@@ -33,7 +35,7 @@ def evaluate_command(run: Path, as_json: bool) -> None:
             f"continuum {_short(row['continuum'])} "
             f"+- {_short(row['continuum_margin'])}"
         )
-    click.echo(verdict(saved))
+    say(verdict(saved))
 
 
 def _rows(saved: Saved) -> list[dict[str, Any]]:
@@ -51,7 +53,7 @@ def report_command(run: Path) -> None:
     Saved.read(run)
     from .._report import write_report
 
-    click.echo(f"Look at {write_report(run)}")
+    say(f"Look at {write_report(run)}")
 
 
 @click.command("compare")
@@ -73,7 +75,6 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     if as_json:
         print_json({"rows": rows, "picture": str(picture)})
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -84,7 +85,9 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(
-            Text(row["run"] + ("" if row["finished"] else " (not finished)")),
+            Text(
+                printable(row["run"]) + ("" if row["finished"] else " (not finished)")
+            ),
             str(row["step"]),
             f"{row['seconds']:.0f}",
             *(
@@ -93,14 +96,12 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
             ),
         )
     # Whole lines where they go to a file.
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=160)
-    console.print(table)
-    click.echo(
-        "Relative errors, the worst over time; mass and energy on an independent rule."
-    )
-    click.echo(f"Look at {picture}")
+    shown = console()
+    if not shown.is_terminal:
+        shown = console(width=160)
+    shown.print(table)
+    say("Relative errors, the worst over time; mass and energy on an independent rule.")
+    say(f"Look at {picture}")
 
 
 @click.command("info")
@@ -128,16 +129,16 @@ def info_command(run: Path, as_json: bool) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if value is not None:
-            click.echo(f"{field.name:<18}  {value}")
-    click.echo(f"{'checkpoints':<18}  {', '.join(checkpoints) or 'none yet'}")
+            say(f"{field.name:<18}  {value}")
+    say(f"{'checkpoints':<18}  {', '.join(checkpoints) or 'none yet'}")
     if last is not None:
-        click.echo(
+        say(
             f"{'last report':<18}  step {last['step']} of {last['steps']}, "
-            f"loss {last['loss']:.1e}"
+            f"loss {_short(last['loss'])}"
         )
     if saved is None:
-        click.echo(f"Not measured yet; go on with: sdifp resume {run}")
+        say(f"Not measured yet; go on with: sdifp resume {run}")
     else:
         from .._report import verdict
 
-        click.echo(verdict(saved))
+        say(verdict(saved))

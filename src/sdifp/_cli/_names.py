@@ -7,6 +7,7 @@ import click
 from .._config import LISTED, NAMES, nearest
 from .._reproduce import EXPERIMENTS
 from ._options import json_option, print_json
+from ._output import say
 
 
 @click.command("list")
@@ -24,9 +25,9 @@ def list_command(kind: str | None, as_json: bool) -> None:
         return
     width = max(len(n) for names in found.values() for n in names)
     for title, names in found.items():
-        click.echo(f"{title}")
+        say(title)
         for name, line in names.items():
-            click.echo(f"  {name:<{width}}  {line}")
+            say(f"  {name:<{width}}  {line}")
 
 
 @click.command("completion")
@@ -46,4 +47,4 @@ def completion_command(shell: str) -> None:
     # The check of the shell's version runs the shell, which need not be here.
     os.environ.setdefault("_SDIFP_COMPLETE", "")
     made = found(program, {}, "sdifp", "_SDIFP_COMPLETE")
-    click.echo(made.source_template % made.source_vars())
+    say(*(made.source_template % made.source_vars()).splitlines())

@@ -12,6 +12,7 @@ import click
 from .._config import Config, load_config
 from .._config._config import kind_of
 from .._folder import PROBLEM_COPY, finite, read_config
+from ._output import say
 
 F = typing.TypeVar("F", bound=Callable[..., Any])
 
@@ -77,17 +78,35 @@ def config_from(
     return config if dimension is None else config.with_dimension(dimension)
 
 
-def open_run(folder: Path) -> Any:
+accept_option = click.option(
+    "--accept-changed-problem",
+    is_flag=True,
+    help="Execute the run's copy of a problem file though it was changed.",
+)
+
+
+def open_run(folder: Path, accept_changed_problem: bool = False) -> Any:
     """The run in a folder, with JAX at its precision."""
-    config = read_config(folder)
+    config = checked_config(folder, accept_changed_problem)
     from .._run import Run, is_first
 
     def note(text: str) -> None:
         if is_first():
-            click.echo(f"note: {text}", err=True)
+            say(f"note: {text}", err=True)
 
     set_precision(config, folder / PROBLEM_COPY)
-    return Run.open(folder, note)
+    return Run.open(folder, note, accept_changed_problem=accept_changed_problem)
+
+
+def checked_config(folder: Path, accept_changed_problem: bool) -> Config:
+    """The configuration of a run whose problem may be executed."""
+    # Before JAX is loaded: is it a run at all?
+    read_config(folder)
+    from .._run import read_unchanged
+
+    # What there is to say is said when the run is opened.
+    quiet = lambda text: None
+    return read_unchanged(folder, quiet, accept_changed_problem).config
 
 
 def run_argument(command: F) -> F:
@@ -102,7 +121,7 @@ json_option = click.option(
 
 def print_json(value: Any) -> None:
     """What a program may read."""
-    click.echo(json.dumps(finite(value), indent=1, allow_nan=False))
+    say(*json.dumps(finite(value), indent=1, allow_nan=False).splitlines())
 
 
 def set_precision(config: Config, source: Path | None = None) -> Config:

@@ -1,13 +1,15 @@
 """predict: points in a file to values in a file."""
 
 import math
+import re
 from pathlib import Path
 
 import click
 import numpy as np
 
 from .._folder import read_config
-from ._options import open_run, run_argument
+from ._options import accept_option, open_run, run_argument
+from ._output import say
 
 
 @click.command("predict")
@@ -21,8 +23,13 @@ from ._options import open_run, run_argument
     show_default="POINTS-values.csv, or .npy",
     help="The file of the values.",
 )
+@accept_option
 def predict_command(
-    run: Path, points: Path, time: float | None, out: Path | None
+    run: Path,
+    points: Path,
+    time: float | None,
+    out: Path | None,
+    accept_changed_problem: bool,
 ) -> None:
     """Evaluate the field of a run at POINTS.
 
@@ -35,7 +42,7 @@ def predict_command(
     if time is not None and not math.isfinite(time):
         raise click.UsageError(f"--time must be finite, got {time}")
     out = out or points.with_name(f"{points.stem}-values{points.suffix}")
-    found = open_run(run)
+    found = open_run(run, accept_changed_problem)
     from .._run import predict
 
     d = found.problem.box.dimension
@@ -51,27 +58,34 @@ def predict_command(
         table = np.column_stack([table, np.full(len(table), time)])
     outside = found.outside(table)
     if outside:
-        click.echo(
+        say(
             f"note: {outside} of {len(table)} points lie outside of the box or of the "
             f"duration that was trained",
             err=True,
         )
     values = predict(found, table)
     write_values(out, table, values, names, time is None)
-    click.echo(f"Wrote {len(values)} values to {out}")
+    say(f"Wrote {len(values)} values to {out}")
 
 
 def read_points(file: Path) -> tuple[np.ndarray, list[str] | None]:
     """A table of numbers and, if it has them, the names of its columns."""
+    import csv
+
     try:
         if file.suffix == ".npy":
             table = np.load(file, allow_pickle=False)
             names = None
         else:
             table, names = _read_csv(file)
+        if not isinstance(table, np.ndarray):
+            raise ValueError("it holds several arrays, and must hold one table")
     except OSError as error:
         raise click.UsageError(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except MemoryError as error:
+        why = f": {error}" if str(error) else ""
+        raise click.UsageError(f"{file} does not fit into memory{why}") from None
+    except (ValueError, EOFError, csv.Error) as error:
         raise click.UsageError(f"{file}: {error}") from None
     if table.ndim == 1:
         table = table[:, None]
@@ -100,15 +114,18 @@ def _read_csv(file: Path) -> tuple[np.ndarray, list[str] | None]:
     names: list[str] | None = None
     rows: list[list[float]] = []
     for number, line in lines:
-        try:
-            row = [float(cell) for cell in line]
-        except ValueError:
-            if number == lines[0][0] and not any(map(_is_number, line)):
-                names = [cell.strip() for cell in line]
-                continue
-            raise ValueError(
-                f"line {number} must hold numbers, got {','.join(line)!r}"
-            ) from None
+        if number == lines[0][0] and _are_names(line):
+            names = [cell.strip() for cell in line]
+            continue
+        row = []
+        for column, cell in enumerate(line, 1):
+            if not _NUMBER.fullmatch(cell.strip()):
+                shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
+                raise ValueError(
+                    f"line {number}, column {column} must be a number such as -1.5e-3, "
+                    f"got {shown!r}"
+                )
+            row.append(float(cell))
         if rows and len(row) != len(rows[0]):
             raise ValueError(
                 f"line {number} must have {len(rows[0])} columns, got {len(row)}"
@@ -121,12 +138,21 @@ def _read_csv(file: Path) -> tuple[np.ndarray, list[str] | None]:
     return np.array(rows), names
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+# Python reads more as numbers: 1_000 as 1000, and digits of other scripts. What is not
+# finite is refused later, with its place.
+_NUMBER = re.compile(
+    r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(nan|inf|infinity)",
+    re.IGNORECASE,
+)
+
+
+def _are_names(line: list[str]) -> bool:
+    """Whether the first line names the columns: no cell of it begins as a number."""
+    cells = [cell.strip() for cell in line]
+    return any(cells) and not any(
+        cell[:1].isnumeric() or cell[:1] in tuple("+-.") or _NUMBER.fullmatch(cell)
+        for cell in cells
+    )
 
 
 def write_values(

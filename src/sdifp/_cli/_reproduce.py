@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from .._config import nearest
+from .._folder import printable
 from .._reproduce._names import EXPERIMENTS
+from ._output import console, say
 from ._signals import Signals
 
 # Seconds between two lines where there is no bar.
@@ -74,13 +76,13 @@ def reproduce_command(
     drawn = []
     for experiment in experiments:
         if not reproduce.is_complete(experiment, out, setting):
-            click.echo(f"{experiment.name}: not all of it is measured yet")
+            say(f"{experiment.name}: not all of it is measured yet")
             continue
         drawn.append(reproduce.draw(experiment, out, setting))
-        click.echo(f"{experiment.name}: {drawn[-1]}")
+        say(f"{experiment.name}: {drawn[-1]}")
     if drawn:
         found = reproduce.write_page(out, page or out / "reproduction.md")
-        click.echo(f"Look at {found}")
+        say(f"Look at {found}")
     if failed:
         raise click.ClickException(
             f"{len(failed)} measurements failed and are left out, the first: "
@@ -116,7 +118,7 @@ def _available(experiment: Any, needed: bool) -> bool:
     text = f"{experiment.name} needs the package of {module}: {command}"
     if needed:
         raise click.UsageError(text)
-    click.echo(f"Left out: {text}")
+    say(f"Left out: {text}")
     return False
 
 
@@ -136,30 +138,29 @@ def _measure(
         )
     ]
     if not tasks:
-        click.echo("Everything is measured; --again measures it once more.")
+        say("Everything is measured; --again measures it once more.")
         return []
     return _sweep(tasks, out, jobs)
 
 
 def _sweep(tasks: list[Any], out: Path, jobs: int) -> list[Any]:
     """All of it, under one bar."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from .. import _reproduce as reproduce
 
-    console, signals = Console(), Signals()
+    shown, signals = console(), Signals()
     bar = Progress(
         TextColumn("{task.fields[name]}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[left]}"),
-        console=console,
+        console=shown,
     )
     whole = sum(task.experiment.seconds for task in tasks)
     began = time.monotonic()
     state: dict[str, Any] = {"done": 0, "weight": 0.0, "told": 0.0}
-    shown = bar.add_task("", total=len(tasks), name="begins ...", left="")
+    line = bar.add_task("", total=len(tasks), name="begins ...", left="")
 
     def report(task: Any, failure: Any) -> None:
         state["done"] += 1
@@ -169,15 +170,17 @@ def _sweep(tasks: list[Any], out: Path, jobs: int) -> list[Any]:
         # The first ones pay for what all of them need.
         if state["weight"] > 0.02 * whole or spent > 60.0:
             left = _clock(spent * (whole - state["weight"]) / state["weight"])
-        bar.update(shown, completed=state["done"], name=task.experiment.name, left=left)
+        bar.update(line, completed=state["done"], name=task.experiment.name, left=left)
         if failure is not None:
-            bar.console.print(f"failed: {task.name}: {failure.text}", markup=False)
-        elif not console.is_terminal and spent > state["told"]:
-            click.echo(f"{state['done']}/{len(tasks)}: {task.experiment.name}, {left}")
+            bar.console.print(
+                printable(f"failed: {task.name}: {failure.text}"), markup=False
+            )
+        elif not shown.is_terminal and spent > state["told"]:
+            say(f"{state['done']}/{len(tasks)}: {task.experiment.name}, {left}")
             state["told"] = spent + _TELL_EVERY
 
     with signals.taken():
-        if console.is_terminal:
+        if shown.is_terminal:
             with bar:
                 failed = reproduce.sweep(tasks, out, jobs, report, signals)
         else:

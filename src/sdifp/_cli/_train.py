@@ -5,18 +5,19 @@ import dataclasses
 import hashlib
 import shlex
 import signal
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Any, NamedTuple
 
 import click
 
 from .._config import Config
-from .._folder import PROBLEM_COPY, check_free, checkpoint_files, read_config
+from .._folder import PROBLEM_COPY, check_free, checkpoint_files, printable
 from ._options import (
+    accept_option,
+    checked_config,
     config_from,
     config_options,
     json_option,
@@ -26,7 +27,7 @@ from ._options import (
     run_argument,
     set_precision,
 )
-from ._output import Unread
+from ._output import console, say
 from ._processes import Processes, process_options, processes_from
 from ._signals import Signals
 from ._watched import watched
@@ -102,9 +103,11 @@ def train_command(
 
 @click.command("resume")
 @run_argument
+@accept_option
 @_train_options
 def resume_command(
     run: Path,
+    accept_changed_problem: bool,
     devices: int | None,
     coordinator: str | None,
     process_id: int | None,
@@ -122,17 +125,18 @@ def resume_command(
     """
     processes = processes_from(coordinator, process_id, num_processes, timeout, devices)
     wanted = Wanted(run, devices, tensorboard, report, quiet, as_json)
-    read = lambda: read_config(run)
-    return _go(wanted, processes, read, run / PROBLEM_COPY, lambda config: _opened(run))
+    read = lambda: checked_config(run, accept_changed_problem)
+    make = lambda config: _opened(run, accept_changed_problem)
+    return _go(wanted, processes, read, run / PROBLEM_COPY, make)
 
 
-def _opened(folder: Path) -> Any:
+def _opened(folder: Path, accept_changed_problem: bool) -> Any:
     from .._mesh import device_count
     from .._run import is_first
 
-    run, now = open_run(folder), device_count()
+    run, now = open_run(folder, accept_changed_problem), device_count()
     if run.devices_before not in (None, now) and is_first():
-        _say(
+        _tell(
             f"note: the devices were {run.devices_before} and are {now}: the last bits "
             f"may differ"
         )
@@ -236,7 +240,7 @@ def _on_devices(
 
     devices = devices_for(config, source) if wanted is None else wanted
     if wanted is None and 1 < devices < jax.device_count() and is_first():
-        _say(f"note: {devices} of {jax.device_count()} devices divide the points")
+        _tell(f"note: {devices} of {jax.device_count()} devices divide the points")
     if devices == 1 and jax.process_count() == 1:
         yield
         return
@@ -245,16 +249,13 @@ def _on_devices(
 
 
 def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
-    from rich.console import Console
-
     from .._run import by_first, is_first
     from .._training import TrainingDiverged
     from ._progress import shown
 
     folder, first = wanted.folder, is_first()
     quiet = wanted.quiet or not first
-    say = _say if first else lambda text: None
-    console = Console(file=cast(TextIO, Unread(sys.stderr)), quiet=quiet)
+    tell = _tell if first else lambda text: None
     signals = Signals()
     with signals.taken():
         with warnings.catch_warnings(record=True) as warned:
@@ -268,8 +269,11 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
                 from .._run import TensorBoard
 
                 watches.append(stack.enter_context(TensorBoard(folder)))
-            name = f"{run.problem.name}, {type(run.training.method).__name__}"
-            watches.append(stack.enter_context(shown(console, name)))
+            method = type(run.training.method).__name__
+            name = printable(f"{run.problem.name}, {method}")
+            watches.append(
+                stack.enter_context(shown(console(err=True, quiet=quiet), name))
+            )
 
             def watch(training: Any, metrics: Any) -> None:
                 for one in list(watches):
@@ -283,20 +287,20 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
                 done = run.train(watch, signals)
             except TrainingDiverged as error:
                 stack.close()
-                say(
+                tell(
                     f"sdifp: {error}. The newest checkpoint is the last good state; "
                     f"`sdifp evaluate {shlex.quote(str(folder))}` measures it"
                 )
                 return 1
     if not done:
-        say(
+        tell(
             f"stopped at step {run.training.step} of {run.training.steps}; "
             f"go on with: sdifp resume {shlex.quote(str(folder))}"
         )
         # Another process may have been the one that was told to stop.
         return 128 + (signals.number or signal.SIGTERM)
     if not quiet:
-        _say("measuring the field ...")
+        _tell("measuring the field ...")
     result = run.evaluate()
     page = None
     if wanted.report:
@@ -314,16 +318,13 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
     from .._folder import Saved
     from .._report import verdict
 
-    click.echo(verdict(Saved.read(folder)))
-    click.echo(f"Look at {page or folder}")
-    sys.stdout.flush()
+    say(verdict(Saved.read(folder)), f"Look at {page or folder}")
     return code
 
 
-def _say(text: str) -> None:
-    """To the standard error, if anyone still reads it."""
-    with contextlib.suppress(OSError):
-        click.echo(text, err=True)
+def _tell(text: str) -> None:
+    """To the standard error."""
+    say(text, err=True)
 
 
 def _check_tensorboard(wanted: bool) -> None:

@@ -18,10 +18,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-import click
-
 from .._folder import checkpoint_files, step_of
 from ._answer import answered
+from ._output import say
 from ._processes import Processes
 from ._signals import stop_signals
 
@@ -116,7 +115,7 @@ def watched(processes: Processes, work: Callable[[], int], folder: Path) -> int:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
         what = f"the process was ended {how}{f' ({fatal})' if fatal else ''}"
         what += _way_on(processes, folder)
-    click.echo(f"sdifp: {what}", err=True)
+    say(f"sdifp: {what}", err=True)
     return end
 
 
@@ -154,14 +153,14 @@ def _work(
         tell("lost", lost)
         os._exit(1)
     except KeyboardInterrupt:
-        click.echo("sdifp: interrupted", err=True)
+        say("sdifp: interrupted", err=True)
         code = 130
     except BaseException as error:
         # Asked for by SDIFP_TRACEBACK, or something like `sys.exit` of the user's.
         if "SDIFP_TRACEBACK" in os.environ:
             traceback.print_exc()
         else:
-            click.echo(f"sdifp: {type(error).__name__}: {error}", err=True)
+            say(f"sdifp: {type(error).__name__}: {error}", err=True)
         code = 1
     _flush()
     tell("ended", code)

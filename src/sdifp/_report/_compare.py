@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._folder import Saved, write_whole
+from .._folder import Saved, printable, write_whole
 from ._figures import errors_over_time, numbers, worst_error
 from ._style import CYCLE, ZERO, new_figure, plain
 
@@ -44,7 +44,7 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     for k, run in enumerate(runs):
         colour = CYCLE[k % len(CYCLE)]
         # Not as mathematics, and not left out of the legend.
-        name = (run.folder.name or str(run.folder)).replace("$", r"\$")
+        name = printable(run.folder.name or str(run.folder)).replace("$", r"\$")
         name = f" {name}" if name.startswith("_") else name
         seconds = [m["seconds"] for m in run.metrics]
         key = "l2_error" if run.result["has_reference"] else "loss"

@@ -262,7 +262,7 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
             warnings.simplefilter("always", UserWarning)
             run = make()
         for one in warned:
-            say(f"note: {one.message}")
+            tell(f"note: {one.message}")
         watches: list[Any] = []
         with ExitStack() as stack:
             if wanted.tensorboard and first:

@@ -85,7 +85,10 @@ def test_targets_that_leave_no_freedom_are_constant_in_any_precision():
                 mean = number(0.1)
                 u = sdifp.conserve(wave, RULE, mean, number(mean * mean / 2.0))
                 assert int(u.at(0.1).status) == Status.CONSTANT
-                assert u.certificate([0.1], key=KEY).holds
+                # Numbers in single precision are that far from each other.
+                errors = [r.on_rule for r in u.certificate([0.1], key=KEY).rows]
+                eps = max(np.finfo(d).eps for d in (number, jnp.result_type(float)))
+                assert max(errors) <= 4 * eps
 
 
 def test_certificate_compares_with_the_number_that_was_given():

@@ -1,5 +1,6 @@
 """What is seen while a run goes on: a bar on a terminal, lines elsewhere."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

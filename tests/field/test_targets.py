@@ -140,7 +140,7 @@ UNMET = {
 def test_targets_that_cannot_be_met_are_errors_outside_jit(case):
     net, mass, energy, reason = UNMET[case]
     u = sdifp.conserve(net, RULE, mass, energy)
-    times = jnp.linspace(0.25, 0.5, 3)
+    times = jnp.linspace(0.5, 0.75, 3)
     ways = {
         "a call": lambda: u(X, 0.5),
         "at": lambda: u.at(0.5)(X),
@@ -205,3 +205,88 @@ def test_a_batch_where_one_point_is_expected():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_a_field_of_outside_can_be_used_inside_jit():
+    u = sdifp.conserve(wave, RULE, 1.0, 3.0)
+    now, points = u.at(0.5), jnp.linspace(0.0, 2.0, 5)[:, None]
+    want = jax.vmap(now)(points)
+    for call in (
+        lambda: jax.jit(lambda x: jax.vmap(now)(x))(points),
+        lambda: jax.lax.map(lambda x: now(x), points),
+        lambda: jax.jit(lambda x: jax.vmap(lambda x: u(x, 0.5))(x))(points),
+    ):
+        assert np.allclose(call(), want, rtol=1e-14)
+    slope = jax.jit(jax.grad(lambda x: now(x)))(X)
+    assert np.allclose(slope, jax.grad(lambda x: now(x))(X), rtol=1e-14)
+    unmet = sdifp.conserve(wave, RULE, 3.0, lambda t: 1.0 + 0.0 * t).at(0.5)
+    with pytest.raises(ValueError, match=r"met at t = 0\.5: energy = 1 is below"):
+        jax.jit(lambda x: unmet(x))(X)
+
+
+def test_vmap_over_networks_names_the_time():
+    """A batch axis of the parameters, which the time does not have, and one of both."""
+    net = lambda size, x, t: size * wave(x, t)
+    at = lambda size, t: sdifp.conserve(
+        jax.tree_util.Partial(net, size), RULE, 1.0, 3.0
+    )(X, t)
+    sizes = jnp.array([1.0, 0.0, 2.0])
+    with pytest.raises(ValueError, match=r"cannot be met at t = 0\.5: the network is"):
+        jax.vmap(at, (0, None))(sizes, 0.5)
+    with pytest.raises(ValueError, match=r"cannot be met at t = 0\.2: the network is"):
+        jax.vmap(at)(sizes, jnp.array([0.1, 0.2, 0.3]))
+
+
+def test_numbers_of_two_precisions_are_two_targets():
+    """What float32 takes for rounding is a variation in float64."""
+    mass, energy = np.float32(2.0), np.float32(2.0 * (1.0 + 2e-7))
+    rounded = sdifp.conserve(rippled, RULE, mass, energy).at(0.5)
+    exact = sdifp.conserve(rippled, RULE, float(mass), float(energy)).at(0.5)
+    assert int(rounded.status) == Status.CONSTANT
+    assert int(exact.status) == Status.REGULAR
+
+
+def test_certificate_of_a_field_whose_square_overflows():
+    kink = lambda size: lambda x, t: jnp.abs(x[0] - 0.7) * size
+    few = sdifp.trapezoid(BOX, 4)
+    ones, large = (
+        sdifp.conserve(kink(size), few, mass=size).certificate([0.5], key=KEY)
+        for size in (1.0, 1e170)
+    )
+    assert abs(ones.rows[0].continuum) > 1e-2
+    assert abs(large.rows[0].continuum) > 1e-2
+
+
+@pytest.mark.parametrize("targets", [{"mass": 1e39}, {"mass": 1.0, "energy": 1e80}])
+def test_field_that_overflows_its_dtype_is_not_finite(targets):
+    single = lambda x, t: wave(x, t).astype(jnp.float32)
+    u = sdifp.conserve(single, RULE, **targets)
+    assert int(u.at(0.5).status) == Status.NOT_FINITE
+    with pytest.raises(ValueError, match="the corrected field overflows its dtype"):
+        u(X, 0.5)
+
+
+def test_small_energy_that_single_precision_can_hold():
+    with jax.enable_x64(False):
+        u = sdifp.conserve(wave, RULE, energy=1e-32)
+        values = np.asarray(jax.vmap(lambda x: u(x, 0.5))(jnp.asarray(RULE.nodes)))
+        assert u.certificate([0.5], key=KEY).holds
+    got = 2.0 * np.mean(values.astype(np.float64) ** 2)
+    assert got == pytest.approx(1e-32, rel=1e-5)
+
+
+def test_variance_that_is_lost_in_the_values_is_not_certified():
+    single = lambda x, t: wave(x, t).astype(jnp.float32)
+    u = sdifp.conserve(single, RULE, mass=2.0, variance=2e-16)
+    got = u.certificate([0.5], key=KEY)
+    assert not got.holds
+    assert "UNDERFLOW" in got.verdict
+
+
+def test_target_that_cannot_be_evaluated_in_double_precision():
+    with jax.enable_x64(False):
+        c = jnp.array([1.0, 2.0, 3.0])
+        step = lambda t: lambda i, a: a * t + c[i]
+        mass = lambda t: jax.lax.fori_loop(0, 3, step(t), c[0])
+        got = sdifp.conserve(wave, RULE, mass=mass).certificate([0.5], key=KEY)
+    assert got.holds

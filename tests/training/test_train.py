@@ -373,9 +373,10 @@ def test_targets_that_depend_on_the_network_may_be_out_of_reach_for_a_while():
     problem = dataclasses.replace(problem, energy=energy)
     recipe = problem.fast.but(steps=12, points=sdifp.RandomPoints(8, 12))
     run = sdifp.train(problem, recipe=recipe, key=jax.random.key(0))
-    with pytest.raises(sdifp.TrainingDiverged, match="with a profile, after all 12"):
-        run.result()
-    assert run.finished
+    for _ in range(2):
+        with pytest.raises(sdifp.TrainingDiverged, match="with a profile, after 12"):
+            run.result()
+        assert run.finished
 
 
 def test_one_node_is_refused_before_anything_is_trained():
@@ -458,7 +459,7 @@ def test_a_sampled_residual_in_five_dimensions():
     run = sdifp.train(problem, recipe=recipe, every=2, key=KEY)
     losses = [metrics.loss for metrics in run]
     trained = run.result()
-    assert len(losses) == 2
+    assert len(losses) == 3
     assert np.all(np.isfinite(losses))
     assert trained.certificate.holds
     # The rule afterwards is the finer one.

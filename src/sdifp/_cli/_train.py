@@ -288,7 +288,7 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
             except TrainingDiverged as error:
                 stack.close()
                 tell(
-                    f"sdifp: {error}. The newest checkpoint is the last good state; "
+                    f"sdifp: {error}. The newest checkpoint has this state; "
                     f"`sdifp evaluate {shlex.quote(str(folder))}` measures it"
                 )
                 return 1

@@ -7,6 +7,7 @@ from ._certificate import Certificate as Certificate
 from ._certificate import CertificateRow as CertificateRow
 from ._certificate import assemble as assemble
 from ._closed_form import AbsoluteFloor as AbsoluteFloor
+from ._closed_form import FieldLimits as FieldLimits
 from ._closed_form import MomentAlgebra as MomentAlgebra
 from ._closed_form import RelativeFloor as RelativeFloor
 from ._closed_form import solve as solve

@@ -19,6 +19,10 @@ _CONFIDENCE = 0.95
 # Errors of the rule below this are far below those of any trained network.
 _NEGLIGIBLE = 1e-9
 
+# A variance that is off by more than this part of itself is lost in the rounding of the
+# field's values.
+_LOST = 0.01
+
 # The largest rule that is tried in search of a better one.
 _MOST_NODES = 2**17
 
@@ -215,6 +219,9 @@ def assemble(
                     ]
                 )
                 spread = float(errors[2:].std(ddof=1)) / math.sqrt(count)
+                lost = abs(float(errors[0])) * unit > _LOST * abs(target)
+                if name == "variance" and status == Status.REGULAR and lost:
+                    status = Status.UNDERFLOW
                 rows.append(
                     CertificateRow(
                         time=t,
@@ -251,7 +258,7 @@ def assemble(
     )
     if not out.holds:
         return out
-    far = max(rows, key=lambda r: abs(r.continuum) - r.continuum_margin)
+    far = max(rows, key=_reach)
     if abs(far.continuum) - far.continuum_margin <= max(tolerance, _NEGLIGIBLE):
         return out
     return dataclasses.replace(out, advice=_advice(far, larger, size, dimension))
@@ -260,6 +267,8 @@ def assemble(
 def _unit(name: str, target: float, found: np.ndarray, volume: float) -> float:
     """What the error of an integral is relative to."""
     energy = abs(float(found[1]))
+    # The square of a very large field overflows, and says nothing of its size.
+    energy = energy if math.isfinite(energy) else 0.0
     if name == "mass":
         # A mass of zero has no relative error: the field's size stands in.
         return max(abs(target), math.sqrt(volume * energy)) or 1.0
@@ -309,8 +318,8 @@ def _advice(
             break
         nodes *= growth
     error, nodes, name = min(tried)
-    if not error < now / 2:
-        return f"the rule is the limit, and {nodes} nodes are no better"
+    if not error < 0.9 * now:
+        return f"the rule is the limit, and {nodes} nodes do not help"
     return (
         f"the rule is the limit: raise nodes to {nodes} ({name}: estimated error "
         f"{error:.0e})"

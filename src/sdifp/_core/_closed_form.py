@@ -6,7 +6,7 @@ One definition for all engines: operators, and the few functions that `jax.numpy
 
 import dataclasses
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ._status import Status
 
 Array = Any
 "an array of JAX or a tensor of PyTorch"
+
+# A square that is so many times the smallest number still has digits to sum up.
+_KEPT = 1024.0
 
 
 def namespace(array: Array) -> Any:
@@ -63,6 +66,19 @@ class AbsoluteFloor:
     def value(self, second_moment: Array) -> Array:
         """The least variance, the same for every field."""
         return namespace(second_moment).full_like(second_moment, self.epsilon)
+
+
+class FieldLimits(NamedTuple):
+    """What the dtype of a field can hold."""
+
+    smallest: float
+    largest: float
+    eps: float
+
+    @staticmethod
+    def of(info: Any) -> "FieldLimits":
+        """From the `finfo` of an engine."""
+        return FieldLimits(float(info.tiny), float(info.max), float(info.eps))
 
 
 class MomentAlgebra:
@@ -141,20 +157,19 @@ def solve(
     rounding: float,
     floor: RelativeFloor | AbsoluteFloor,
     nearest: bool = True,
-    smallest: float = 0.0,
+    field: FieldLimits,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Scale, level, pivot, offset and status; see `sdifp.correct` for the formulas.
 
     The targets are arrays of the shape and dtype of the moments, at least one of them
-    given; `rounding` is their relative rounding error, and `smallest` the smallest
-    value of the field that has all its digits.
+    given; `rounding` is their relative rounding error, and `field` what the dtype of
+    the field can hold.
     """
     like = moments.spread
     xp = namespace(like)
     limits = xp.finfo(like.dtype)
-    eps = float(limits.eps)
     # Below this the smallest numbers have lost digits of their own.
-    tiny = float(limits.tiny) / eps
+    tiny = float(limits.tiny) / float(limits.eps)
     sign = 1.0 if nearest else -1.0
 
     if mean is None:
@@ -170,7 +185,7 @@ def solve(
         level = mean * (moments.weight / moments.profile)
         pivot, offset = moments.pivot, moments.offset
         if second_moment is None and variance is None:
-            finite = xp.isfinite(level) & xp.isfinite(pivot + offset)
+            finite = (xp.abs(level) <= field.largest) & xp.isfinite(pivot + offset)
             status = _status(finite, [(~finite, Status.NOT_FINITE)])
             return xp.ones_like(level), level, pivot, offset, status
         raw = like
@@ -202,8 +217,9 @@ def solve(
     degenerate, floored = raw <= noise, raw < least
     # Squares that are lost, of the raw field or of the corrected one. Beside a mean
     # they are nothing.
-    lost = (wanted > 0.0) & (wanted < max(tiny, smallest * smallest))
-    small = wanted <= (eps * level) ** 2
+    least_square = max(_KEPT * float(limits.tiny), field.smallest**2)
+    lost = (wanted > 0.0) & (wanted <= least_square)
+    small = wanted <= (field.eps * level) ** 2
     constant = constant | (lost & small)
     underflow = degenerate & (raw > RelativeFloor().value(moments.second_moment))
     underflow = underflow | (lost & ~small)
@@ -215,7 +231,10 @@ def solve(
     branch = xp.where(towards_raw < 0.0, -sign, sign)
     scale = centre + branch * _safe_sqrt(xp.where(dead, 0.0, wanted) / kept)
 
-    finite = xp.isfinite(moments.square) & xp.isfinite(scale) & xp.isfinite(level)
+    finite = xp.isfinite(moments.square) & xp.isfinite(scale)
+    # At some node the field is larger than its root mean square.
+    finite = finite & (xp.abs(level) <= field.largest)
+    finite = finite & (xp.abs(scale) * _safe_sqrt(raw) <= field.largest)
     finite = finite & xp.isfinite(moments.pivot) & xp.isfinite(wanted)
     status = _status(
         finite,

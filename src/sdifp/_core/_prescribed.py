@@ -115,7 +115,7 @@ class Prescribed:
                 if not math.isfinite(value):
                     return f"{name} = {value:g} is not finite"
             if math.isfinite(second_moment):
-                return f"the corrected field overflows {dtype}"
+                return "the corrected field overflows its dtype"
             return f"the network is not finite on the nodes, or its square in {dtype}"
         if status == Status.DEGENERATE:
             if is_small:

@@ -35,10 +35,13 @@ class Target:
         return float(value) if isinstance(value, int | float | np.number) else value
 
     def __hash__(self) -> int:
-        return hash(self.given)
+        return hash((self.given, self.rounding))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Target) and self.given == other.given
+        return isinstance(other, Target) and (self.given, self.rounding) == (
+            other.given,
+            other.rounding,
+        )
 
     def __repr__(self) -> str:
         return repr(self.given)

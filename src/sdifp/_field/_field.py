@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import is_concrete
-from .._core import Prescribed, prescribe, time_list
+from .._core import Prescribed, Target, prescribe, time_list
 from .._mesh import alone, device_count
 from .._projection import (
     AbsoluteFloor,
@@ -87,31 +86,32 @@ class FieldAt(eqx.Module):
     def check(self) -> None:
         """Raise `ValueError` if the targets are not met here and the numbers can be
         looked at, that is, outside `jit`."""
-        if not _is_known(self.status):
+        status = _numbers(self.status)
+        if status is None or not np.any(status >= Status.DEGENERATE):
             return
-        for k, status in enumerate(jnp.atleast_1d(self.status)):
-            worst = eqxi.unvmap_max(status)
-            if int(worst) < Status.DEGENERATE:
-                continue
-            raise ValueError(self._complaint(k, Status(int(worst))))
-
-    def _complaint(self, k: int, worst: Status) -> str:
-        here = jnp.atleast_1d(self.status)[k] == worst
-
-        def pick(array: Array) -> float:
-            """The largest of the numbers where it is worst."""
-            known = jax.lax.stop_gradient(array)
-            return float(eqxi.unvmap_max(jnp.where(here, known, -jnp.inf)))
-
-        t = None if self.time is None else pick(self.time)
+        # Batch axes of `vmap` come first, that of several components last.
+        rows = status.reshape(-1, len(self.means))
+        at, k = np.argwhere(rows >= Status.DEGENERATE)[0].tolist()
+        time = None if self.time is None else _numbers(self.time)
+        t = None
+        if time is not None and (1 in (time.size, len(rows)) or time.size == len(rows)):
+            t = float(time.reshape(-1)[min(at, time.size - 1)])
         reason = self.prescribed.reason(
             k,
-            worst,
-            lambda target: float(target_at(target, t)),
-            second_moment=pick(jnp.atleast_1d(self.moments.second_moment)[k]),
+            Status(int(rows[at, k])),
+            lambda target: _value_of(target, t),
+            second_moment=self._size(at, k) ** 2,
             dtype=self.moments.pivot.dtype.name,
         )
-        return self.prescribed.complaint(k, t, reason)
+        raise ValueError(self.prescribed.complaint(k, t, reason))
+
+    def _size(self, at: int, k: int) -> float:
+        """About the root mean square of the raw network, of one entry of a batch."""
+        pivot, square = (
+            np.asarray(_numbers(a)).reshape(-1, len(self.means))[at, k]
+            for a in (self.moments.pivot, self.moments.square)
+        )
+        return float(abs(pivot) + np.sqrt(abs(square)))
 
     def gauge(self) -> Float[Array, ""]:
         """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets.
@@ -304,12 +304,23 @@ def at_with_series(
     return now, series
 
 
-def _is_known(array: Any) -> bool:
-    """Whether numbers can be looked at: under a `vmap` outside `jit`, too."""
-    # JAX has no public name for the tracers of `vmap`.
-    while hasattr(array, "batch_dim"):
-        array = array.val
-    return is_concrete(array)
+def _numbers(array: Any) -> np.ndarray | None:
+    """The numbers behind the transformations of JAX, batch axes of `vmap` first; None
+    where they are not known, inside `jit`. JAX has no public names for its tracers."""
+    if hasattr(array, "primal"):
+        return _numbers(array.primal)
+    if hasattr(array, "batch_dim"):
+        inner = _numbers(array.val)
+        if inner is None:
+            return None
+        return np.moveaxis(inner, inner.ndim - array.val.ndim + array.batch_dim, 0)
+    return np.asarray(array) if is_concrete(array) else None
+
+
+def _value_of(target: Target, t: float | None) -> float:
+    # Inside `jit`, where a field of outside may be evaluated, too.
+    with jax.ensure_compile_time_eval():
+        return float(target_at(target, t))
 
 
 @eqx.filter_jit

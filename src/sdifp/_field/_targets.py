@@ -30,6 +30,10 @@ def target_at(target: Target, t: Array | float | None) -> Array | float:
 
 
 def double_target_at(target: Target, t: float | None) -> float:
-    """The same in double precision, whatever the precision of the field."""
-    with jax.enable_x64(True):
+    """The same in double precision, whatever the precision of the field, unless the
+    function cannot be evaluated in that."""
+    try:
+        with jax.enable_x64(True):
+            return float(target_at(target, t))
+    except Exception:
         return float(target_at(target, t))

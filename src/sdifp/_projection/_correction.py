@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
-from .._core import AbsoluteFloor, RelativeFloor, Status, solve
+from .._core import AbsoluteFloor, FieldLimits, RelativeFloor, Status, solve
 from ._moments import Moments, accumulator
 
 Target = Float[Array | np.ndarray, "..."] | float | np.floating
@@ -106,7 +106,7 @@ def correct(
             rounding=max(_rounding(v, like.dtype) for v in given.values()),
             floor=floor,
             nearest=nearest,
-            smallest=float(jnp.finfo(like.dtype if dtype is None else dtype).tiny),
+            field=FieldLimits.of(jnp.finfo(like.dtype if dtype is None else dtype)),
         )
     )
 

@@ -182,7 +182,8 @@ def _floating(target: object) -> np.ndarray:
     """Numbers of NumPy; whole ones in double precision."""
     # A Python integer may be too long for those of NumPy.
     array = np.asarray(float(target) if type(target) is int else target)
-    return array.astype(np.float64) if array.dtype.kind in "iu" else array
+    convert = array.dtype.kind in "iu" or array.dtype == np.longdouble
+    return array.astype(np.float64) if convert else array
 
 
 def _in_double(
@@ -195,7 +196,7 @@ def _in_double(
     both = [given.get(name) for name in ("mean", "second_moment")]
     if all(isinstance(v, np.ndarray) for v in both) and not with_profile:
         mean, square = np.asarray(both[0]), np.asarray(given.pop("second_moment"))
-        rounding = max(float(np.finfo(v.dtype).eps) for v in (mean, square))
+        rounding = max(float(jnp.finfo(v.dtype).eps) for v in (mean, square))
         given["variance"] = np.asarray(variance_of(mean, square, rounding))
     return {k: as_array(v, jnp.result_type(v)) for k, v in given.items()}
 

@@ -202,6 +202,7 @@ class Run:
                     by_first(functools.partial(self._report, metrics))
                 watch(training, metrics)
             self.save()
+            training.check()
         return True
 
     def _take_up(self) -> None:
@@ -274,7 +275,7 @@ class Run:
         """Measure the field as it is, and write what the report is drawn from; returns
         what is in `result.json`."""
         training, problem = self.training, self.problem
-        trained = training.result() if training.finished else training.so_far()
+        trained = training.so_far()
         for_certificate, for_picture = jax.random.split(
             jax.random.fold_in(jax.random.key(self.config.seed), 1)
         )

@@ -171,8 +171,18 @@ class Training:
         while not self.finished:
             self.go_on()
         if self._result is None:
+            self.check()
             self._result = self.so_far()
         return self._result
+
+    def check(self) -> None:
+        """Raise `TrainingDiverged` if the field of the window in training, as it is
+        now, does not meet its targets at one of nine times."""
+        times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
+        unmet = _why_unmet(with_net(self.window.final, self.state.net), times)
+        if unmet:
+            at = int(self.state.step)
+            raise TrainingDiverged(f"{unmet}, after {at} steps", self.so_far())
 
     @property
     def field(self) -> Any:
@@ -226,6 +236,7 @@ class Training:
 
     def _go_on(self, most: int | None) -> Metrics | None:
         if int(self.state.step) == self.recipe.steps:
+            self.check()
             self._next_window()
         # The first report comes after the first step, so that a user need not wait to
         # see that it works; the others at the multiples of `every`.
@@ -248,15 +259,7 @@ class Training:
         self._loss = loss
         self.state = self._good = self.state.reported()
         times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
-        field = with_net(self.window.final, self.state.net)
-        if int(self.state.step) == self.recipe.steps:
-            # What comes out must keep its promise, and the next window begins with it.
-            unmet = _why_unmet(field, times)
-            if unmet:
-                raise TrainingDiverged(
-                    f"{unmet}, after all {self.recipe.steps} steps", self.so_far()
-                )
-        return self._metrics_of(field, times)
+        return self._metrics_of(with_net(self.window.final, self.state.net), times)
 
     @property
     def _left(self) -> int:

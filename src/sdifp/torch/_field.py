@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .._core import (
     AbsoluteFloor,
+    FieldLimits,
     Prescribed,
     RelativeFloor,
     Target,
@@ -140,7 +141,7 @@ class ConservedField(Float64Buffers):
             self.gradient,
         )
         parts, means = [], []
-        smallest = float(torch.finfo(dtype_of(self.net)).tiny)
+        limits = FieldLimits.of(torch.finfo(dtype_of(self.net)))
         for k in range(len(self.prescribed.mass)):
             own, eps = raw.component(k), torch.finfo(torch.float64).eps
             targets = self.prescribed.moments(k, lambda g: target_at(g, times))
@@ -158,7 +159,7 @@ class ConservedField(Float64Buffers):
                         **targets,
                         rounding=eps,
                         floor=self.floor,
-                        smallest=smallest,
+                        field=limits,
                     )
                 )
             else:

@@ -45,6 +45,7 @@ def without_tensors(name: str, given: Any, components: int | None) -> Any:
                     f"{name} must not be a tensor that requires grad; give a function "
                     f"of t that returns it"
                 )
-            entries[k] = entry.cpu().numpy()
+            known = entry.float() if entry.dtype == torch.bfloat16 else entry
+            entries[k] = known.cpu().numpy()
     whole = isinstance(given, list | tuple) and (components, len(entries)) != (None, 1)
     return entries if whole else entries[0]

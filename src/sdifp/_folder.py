@@ -145,6 +145,15 @@ def step_of(file: Path) -> int:
     return int(file.name.split("-")[1])
 
 
+def continuum_of(row: dict[str, Any], tolerance: float) -> str:
+    """The interval for the continuum in a row of a saved certificate."""
+    centre, margin = row["continuum"], row["continuum_margin"]
+    if centre is None or margin is None:
+        return "not finite"
+    is_rounding = abs(centre) + margin <= tolerance
+    return "rounding" if is_rounding else f"{centre:+.1e} +- {margin:.1e}"
+
+
 # Control characters, marks that change the direction or the line, and what stands for
 # bytes of a path that are not UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -13,7 +13,7 @@ import pytest
 from quick_run import finished, quick_programs, small
 
 import sdifp
-from sdifp._folder import Saved
+from sdifp._folder import Saved, continuum_of
 from sdifp._report import compare_rows, draw_comparison, verdict, write_report
 
 __all__ = ["finished", "quick_programs"]
@@ -24,6 +24,20 @@ NAMES = {
     *("loss", "training-errors", "scale"),
 }
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.mark.parametrize(
+    ("centre", "margin", "shown"),
+    [
+        (3e-17, 2e-17, "rounding"),
+        (3e-5, 2e-5, "+3.0e-05 +- 2.0e-05"),
+        (-3e-17, 2e-5, "-3.0e-17 +- 2.0e-05"),
+        (None, 1e-5, "not finite"),
+    ],
+)
+def test_continuum_at_rounding_is_called_rounding(centre, margin, shown):
+    row = {"continuum": centre, "continuum_margin": margin}
+    assert continuum_of(row, 1e-14) == shown
 
 
 class Page(html.parser.HTMLParser):

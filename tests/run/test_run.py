@@ -266,6 +266,35 @@ def test_a_loss_that_is_lost_keeps_the_last_good_state(tmp_path, own_file):
     assert np.isfinite(result["metrics"]["mass_error"])
 
 
+UNMET = """
+import jax.numpy as jnp
+import sdifp
+
+problem = sdifp.Problem(
+    box=sdifp.Box([0.0], [1.0], periodic=True),
+    duration=1.0,
+    residual=sdifp.Residual(sdifp.time_derivative() + sdifp.advection([1.0])),
+    initial=lambda x: 1.0 + jnp.sin(2.0 * jnp.pi * x[0]),
+    mass=1.0,
+    # No field of this mass has an energy below 1.
+    energy=lambda t: 1.5 - jnp.exp(-(((t - 0.375) / 0.01) ** 2)),
+)
+"""
+
+
+def test_targets_that_are_not_met_are_an_error_each_time(tmp_path):
+    (tmp_path / "mine.py").write_text(UNMET)
+    config = small(problem=str(tmp_path / "mine.py"), method="PostHoc")
+    run = sdifp.Run.create(tmp_path / "a", config)
+    for _ in range(2):
+        with pytest.raises(sdifp.TrainingDiverged, match=r"met at t = 0\.375: energy"):
+            run.train()
+        assert run.training.finished
+        run = sdifp.Run.open(tmp_path / "a")
+    # It can be measured all the same.
+    assert run.evaluate()["finished"]
+
+
 def test_a_loss_that_grows_and_grows_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "_PAUSE", 0.0)
     config = small(

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from .._folder import Saved, printable, read_config, read_metrics
+from .._folder import Saved, continuum_of, printable, read_config, read_metrics
 from ._options import accept_option, json_option, open_run, print_json, run_argument
 from ._output import console, say
 
@@ -26,14 +26,14 @@ def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> 
     if as_json:
         print_json({"run": str(run), **result, "rows": _rows(saved)})
         return
+    tolerance = saved.certificate["tolerance"] if saved.certificate else 0.0
     for row in _rows(saved):
         say(
             f"t {row['time']:<8.4g} {row['integral']:<6}  "
             f"target {row['target']:<12.6g} "
             f"on the rule {_short(row['on_rule'])}  "
             f"independent {_short(row['on_other_rule'])}  "
-            f"continuum {_short(row['continuum'])} "
-            f"+- {_short(row['continuum_margin'])}"
+            f"continuum {continuum_of(row, tolerance)}"
         )
     say(verdict(saved))
 

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from .._config import Config
-from .._folder import Saved, write_whole
+from .._folder import Saved, continuum_of, write_whole
 from ._figures import groups, worst_error
 from ._style import DPI
 
@@ -128,7 +128,16 @@ def _some_rows(saved: Saved) -> list[dict[str, Any]]:
         return sum(math.inf if p is None else abs(p) for p in parts)
 
     worst = max(rows, key=size)
-    return [r | {"worst": r is worst} for r in rows if r["time"] in few or r is worst]
+    tolerance = saved.certificate["tolerance"]
+    return [
+        r
+        | {
+            "worst": r is worst,
+            "interval": continuum_of(r, tolerance).replace("+-", "±"),
+        }
+        for r in rows
+        if r["time"] in few or r is worst
+    ]
 
 
 def _settings(config: Config) -> list[tuple[str, str]]:

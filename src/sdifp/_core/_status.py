@@ -13,7 +13,8 @@ class Status(enum.IntEnum):
     - `DEGENERATE`: the raw field has no variance on the rule (it is constant, or a
         multiple of the profile) and the targets ask for some: the mean holds alone.
     - `UNDERFLOW`: the raw field, or the one that is asked for, is so small that its
-        square underflows the dtype. The mean holds alone.
+        square underflows the dtype. The mean holds alone. In a certificate also where
+        the variation that is asked for is lost in the rounding of targets or values.
     - `INFEASIBLE`: no field has these moments, or none of the form asked for. The
         mean holds, with the least second moment that is possible.
     - `NOT_FINITE`: a value, a target or a sum is NaN or infinite, or the result

@@ -66,7 +66,7 @@ class Run:
         2
     """
 
-    def __init__(self, folder: Path, built: Built, problem_digest: str | None):
+    def __init__(self, folder: Path, built: Built, problem_digest: str | None = None):
         self.folder = folder
         self._problem_digest = problem_digest
         self.config = built.config

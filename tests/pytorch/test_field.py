@@ -36,7 +36,7 @@ def errors_on_rule(u, t):
     values = u.at(t)(u.rule.nodes.to(dtype)).detach().double()[:, 0]
     mass = u.rule.volume * math.fsum((u.rule.weights * values).tolist())
     energy = u.rule.volume * math.fsum((u.rule.weights * values**2).tolist())
-    wanted = [float(target.value(t)) for target in (u.mass[0], u.energy[0])]
+    wanted = [float(target.value(t)) for target in u.prescribed.of(0).values()]
     size = math.sqrt(u.rule.volume * wanted[1])
     return abs(mass - wanted[0]) / size, abs(energy - wanted[1]) / wanted[1]
 

@@ -4,13 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test torch quick lint format docs bench reproduce lock clean
+.PHONY: help demo test validate torch lint format docs bench reproduce lock clean
 
 help:
 	@echo "make demo    train a network on the KdV equation with and without conservation"
-	@echo "make test    run all tests"
+	@echo "make test    run the tests"
+	@echo "make validate  run those that take long: statistics, trainings, programs"
 	@echo "make torch   install PyTorch and DeepXDE into .venv, run the tests of sdifp.torch"
-	@echo "make quick   run those that are quick and start no program of their own"
 	@echo "make lint    ruff (lint and format) and mypy"
 	@echo "make format  rewrite the sources in ruff's format"
 	@echo "make docs    build the documentation into site/"
@@ -40,6 +40,10 @@ test: $(READY)
 	@echo "Running the tests ..."
 	@$(BIN)/python -m pytest -q
 
+validate: $(READY)
+	@echo "Running the tests that take long ..."
+	@$(BIN)/python -m pytest -q -m validate
+
 $(VENV)/.torch: $(READY) requirements-torch.lock
 	@echo "Installing PyTorch from requirements-torch.lock ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-torch.lock
@@ -48,9 +52,6 @@ $(VENV)/.torch: $(READY) requirements-torch.lock
 torch: $(VENV)/.torch
 	@echo "Running the tests of sdifp.torch ..."
 	@$(BIN)/python -m pytest -q tests/pytorch src/sdifp/torch
-
-quick: $(READY)
-	@$(BIN)/python -m pytest -q -m "not program and not slow"
 
 lint: $(READY)
 	@echo "Checking style, format and types ..."
@@ -67,10 +68,10 @@ docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "Open site/index.html"
 
-# Pinet for one of the experiments; what it asks for besides is not needed here.
+# Pinet for one of the studies; what it asks for besides is not needed here.
 reproduce: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps pinet-hcnn==0.2.0
-	@$(BIN)/sdifp reproduce all --quick --out out/reproduction
+	@$(BIN)/python -m studies paper --out out/reproduction
 
 bench: $(READY)
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

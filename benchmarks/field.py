@@ -41,9 +41,9 @@ class Network(eqx.Module):
 def gradient_cost(points: int, runs: int, cheapest: bool) -> dict[str, object]:
     """(a): a training-like gradient of the field over that of the network."""
     box = sdifp.Box([0.0], [2.0], periodic=True)
-    rule = sdifp.trapezoid(box, 64)
+    rule = sdifp.quadrature.trapezoid(box, 64)
     net = Network(1)
-    u = sdifp.conserve(net, rule, 1.0, 2.0, gradient=sdifp.Subsampled(16))
+    u = sdifp.conserve(net, rule, 1.0, 2.0, gradient=sdifp.field.Subsampled(16))
     ts = jnp.linspace(0.05, 0.95, 8)
     xs = box.sample(KEY, 8 * points).reshape(8, points, 1)
 
@@ -64,8 +64,10 @@ def gradient_cost(points: int, runs: int, cheapest: bool) -> dict[str, object]:
         return eqx.filter_grad(lambda n: loss(lambda t: lambda x: n(x, t)))(net)
 
     @eqx.filter_jit
-    def ours(u: sdifp.ConservedField, key: jax.Array) -> sdifp.ConservedField:
-        return eqx.filter_grad(lambda u: loss(u.redraw(key).at))(u)
+    def ours(
+        u: sdifp.field.ConservedField, key: jax.Array
+    ) -> sdifp.field.ConservedField:
+        return eqx.filter_grad(lambda u: loss(u.resample(key).at))(u)
 
     times = interleaved(
         runs, {"bare network": lambda: bare(net), "conserved": lambda: ours(u, KEY)}
@@ -83,12 +85,14 @@ def quadrature_share(nodes: int, runs: int) -> dict[str, object]:
     """(b): rate of the quadrature pass over the best rate of matrix products."""
     d = 10
     box = sdifp.Box.cube(d, periodic=True)
-    u = sdifp.conserve(Network(d), sdifp.monte_carlo(box, nodes, key=KEY), 1.0, 2.0)
+    u = sdifp.conserve(
+        Network(d), sdifp.quadrature.monte_carlo(box, nodes, key=KEY), 1.0, 2.0
+    )
     side = 1024
     a = jax.random.normal(KEY, (side, side))
 
     @eqx.filter_jit
-    def quadrature(u: sdifp.ConservedField, t: jax.Array) -> tuple:
+    def quadrature(u: sdifp.field.ConservedField, t: jax.Array) -> tuple:
         def both(t: jax.Array) -> jax.Array:
             now = u.at(t)
             return jnp.stack([now.scale, now.shift])
@@ -118,7 +122,7 @@ def inference_cost(points: int, runs: int) -> dict[str, object]:
     """(c): frozen inference over the bare network, many points of one time."""
     box = sdifp.Box([0.0], [2.0], periodic=True)
     net = Network(1)
-    u = sdifp.conserve(net, sdifp.trapezoid(box, 64), 1.0, 2.0)
+    u = sdifp.conserve(net, sdifp.quadrature.trapezoid(box, 64), 1.0, 2.0)
     fast = u.freeze((0.0, 1.0), tolerance=1e-3)
     x = box.sample(KEY, points)
 

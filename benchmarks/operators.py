@@ -71,7 +71,9 @@ class Bottleneck(eqx.Module):
 Gradient = Callable[[Any, jax.Array, jax.Array], Any]
 
 
-def estimated(operator: sdifp.Operator, estimator: sdifp.Estimator) -> Gradient:
+def estimated(
+    operator: sdifp.operators.Operator, estimator: sdifp.estimators.Estimator
+) -> Gradient:
     """The gradient of an estimator of sdifp."""
     residual = sdifp.Residual(operator)
 
@@ -81,7 +83,9 @@ def estimated(operator: sdifp.Operator, estimator: sdifp.Estimator) -> Gradient:
     return run
 
 
-def plain(operator: sdifp.Operator, count: int, path: sdifp.Path) -> Gradient:
+def plain(
+    operator: sdifp.operators.Operator, count: int, path: sdifp.taylor.Path
+) -> Gradient:
     """The same surrogate, point by point under vmap."""
 
     def run(net: Any, x: jax.Array, key: jax.Array) -> Any:
@@ -172,12 +176,12 @@ def measure(
 
 def sampled(d: int, count: int, order: int, runs: int) -> list[dict[str, Any]]:
     """(a)"""
-    operator = sdifp.derivative(order)
+    operator = sdifp.operators.derivative(order)
     contenders = {
-        "sdifp": estimated(operator, sdifp.Independent(count)),
-        "sdifp, vmap": plain(operator, count, sdifp.ByDirections()),
-        "jet": plain(operator, count, sdifp.VmappedJet()),
-        "nested": plain(operator, count, sdifp.Nested()),
+        "sdifp": estimated(operator, sdifp.estimators.Independent(count)),
+        "sdifp, vmap": plain(operator, count, sdifp.taylor.ByDirections()),
+        "jet": plain(operator, count, sdifp.taylor.VmappedJet()),
+        "nested": plain(operator, count, sdifp.taylor.Nested()),
     }
     if order == 2:
         contenders["forward over reverse"] = forward_over_reverse(count)
@@ -192,25 +196,29 @@ def exact(quick: bool, runs: int) -> list[dict[str, Any]]:
     count = 16 if quick else 100
     for d in () if quick else (1000, 10_000):
         contenders = {
-            "sdifp, exact": estimated(lap, sdifp.Full()),
-            f"sdifp, {count} sampled": estimated(lap, sdifp.Independent(count)),
-            "jet": plain(lap, count, sdifp.VmappedJet()),
+            "sdifp, exact": estimated(lap, sdifp.estimators.Full()),
+            f"sdifp, {count} sampled": estimated(
+                lap, sdifp.estimators.Independent(count)
+            ),
+            "jet": plain(lap, count, sdifp.taylor.VmappedJet()),
         }
         what = f"(b) Laplacian, 4x128, d = {d}; jet: {count} sampled"
         rows += measure(what, Network(d), d, contenders, runs, "jet")
     for d in (100,) if quick else (100, 1000):
         contenders = {
-            "sdifp, exact": estimated(lap, sdifp.Full()),
-            f"sdifp, {count} sampled": estimated(lap, sdifp.Independent(count)),
-            "jet": plain(lap, count, sdifp.VmappedJet()),
+            "sdifp, exact": estimated(lap, sdifp.estimators.Full()),
+            f"sdifp, {count} sampled": estimated(
+                lap, sdifp.estimators.Independent(count)
+            ),
+            "jet": plain(lap, count, sdifp.taylor.VmappedJet()),
         }
         what = f"(b) Laplacian, bottleneck 16, d = {d}; jet: {count} sampled"
         rows += measure(what, Bottleneck(d), d, contenders, runs, "jet")
     for d in () if quick else (10, 100):
         for name, net in (("4x128", Network(d)), ("bottleneck 16", Bottleneck(d))):
-            all_jet = lambda net, x: lap(net, path=sdifp.VmappedJet())(x)
+            all_jet = lambda net, x: lap(net, path=sdifp.taylor.VmappedJet())(x)
             contenders = {
-                "sdifp, exact": estimated(lap, sdifp.Full()),
+                "sdifp, exact": estimated(lap, sdifp.estimators.Full()),
                 "jet": full_loss(all_jet),
             }
             try:
@@ -235,8 +243,8 @@ def huge(d: int, runs: int) -> list[dict[str, Any]]:
     """(c)"""
     lap = sdifp.laplacian()
     contenders = {
-        "sdifp": estimated(lap, sdifp.Independent(16)),
-        "jet": plain(lap, 16, sdifp.VmappedJet()),
+        "sdifp": estimated(lap, sdifp.estimators.Independent(16)),
+        "jet": plain(lap, 16, sdifp.taylor.VmappedJet()),
     }
     what = f"(c) (1 - |x|^2) net, d = {d}, |I| = 16"
     return measure(what, Network(d, ansatz=True), d, contenders, runs, "jet")
@@ -251,7 +259,7 @@ def memory(dimensions: list[int], counts: list[int]) -> list[dict[str, Any]]:
         params, static = eqx.partition(net, eqx.is_inexact_array)
         first = 4 * net.mlp.layers[0].weight.size / 2**20
         for count in counts:
-            estimator = sdifp.Independent(count, chunk=POINTS)
+            estimator = sdifp.estimators.Independent(count, chunk=POINTS)
             run = estimated(sdifp.laplacian(), estimator)
             on_params = lambda p, x, k, run=run, static=static: eqx.filter(
                 run(eqx.combine(p, static), x, k), eqx.is_inexact_array
@@ -280,7 +288,11 @@ def noise(d: int, count: int, draws: int) -> list[dict[str, Any]]:
     for name, function in functions.items():
         x = jax.random.uniform(KEY, (16, d), minval=-1.0)
         truth = eqx.filter_jit(lap(function))(x)
-        for directions in (sdifp.Coordinates(), sdifp.Rademacher(), sdifp.Gaussian()):
+        for directions in (
+            sdifp.operators.Coordinates(),
+            sdifp.operators.Rademacher(),
+            sdifp.operators.Gaussian(),
+        ):
             one = eqx.filter_jit(
                 lambda k, x=x, f=function, v=directions: lap.sample(k, count, v)(f)(x)
             )

@@ -15,8 +15,8 @@ weights to new weights; loss, gradient and Adam are those that users of each get
 - `jax plain, nested autodiff`: jax.grad three times under jax.vmap, by hand;
 - `sdifp plain`: `Residual` with `third_derivatives()`, estimator `Full()`, on the bare
   network;
-- `sdifp conserved`: the same on a field with mass and energy held on 64 nodes, with
-  the exact gradient of the moments, or that of 16 or 32 nodes drawn in each step;
+- `sdifp conserved`: the same on a field with mass and squared norm held on 64 nodes,
+  with the exact gradient of the moments, or that of 16 or 32 nodes drawn in each step;
 - `its matrix products alone`: those of `sdifp plain`, four rows a point (u, u_x, u_xx,
   and u_xxx with u_t) forward, backward and for the weights; it cannot be faster.
 
@@ -133,7 +133,7 @@ def nested(u: Callable[..., jax.Array], given: Problem) -> jax.Array:
 
 
 KDV = sdifp.Residual(
-    sdifp.time_derivative() + sdifp.third_derivatives(),
+    sdifp.time_derivative() + sdifp.operators.third_derivatives(),
     lambda u, grad, x, t: 6.0 * u * grad[0],
 )
 
@@ -143,15 +143,15 @@ def of_jax(given: Problem) -> dict[str, Contender]:
 
     def ours(u: Any, key: jax.Array) -> jax.Array:
         for_nodes, for_terms = jax.random.split(key)
-        if isinstance(u, sdifp.ConservedField):
-            u = u.redraw(for_nodes)
-        loss = sdifp.Full()(KDV, u, given.x, given.t, key=for_terms).loss
+        if isinstance(u, sdifp.field.ConservedField):
+            u = u.resample(for_nodes)
+        loss = sdifp.estimators.Full()(KDV, u, given.x, given.t, key=for_terms).loss
         return 2.0 * loss
 
     net, rule = given.net, sdifp.rule_for(BOX, 64)
-    exact = sdifp.conserve(net, rule, MASS, ENERGY, gradient=sdifp.Exact())
+    exact = sdifp.conserve(net, rule, MASS, ENERGY, gradient=sdifp.field.Exact())
     sampled = [
-        sdifp.conserve(net, rule, MASS, ENERGY, gradient=sdifp.Subsampled(k))
+        sdifp.conserve(net, rule, MASS, ENERGY, gradient=sdifp.field.Subsampled(k))
         for k in (16, 32)
     ]
     plain, step = trained(net, lambda u, _: nested(u, given))

@@ -42,7 +42,11 @@ def measure(size: int, runs: int) -> list[dict[str, object]]:
     new = jax.jit(run).lower(f, w).compile()
     naive = jax.jit(plain).lower(f, w).compile()
     in_place = jax.jit(run, donate_argnums=0).lower(f, w).compile()
-    moments = jax.jit(lambda f, w: sdifp.moments(f, w).variance).lower(f, w).compile()
+    moments = (
+        jax.jit(lambda f, w: sdifp.correction.moments(f, w).variance)
+        .lower(f, w)
+        .compile()
+    )
     copy = jax.jit(lambda f: f + 1.0).lower(f).compile()
     held = [f + 0.0]
 

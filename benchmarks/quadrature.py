@@ -38,12 +38,14 @@ def exact(is_periodic: bool, d: int) -> np.ndarray:
     return (i0(a) if is_periodic else np.sinh(a) / a) ** d
 
 
-def error(rule: sdifp.QuadratureRule, is_periodic: bool, key: jax.Array) -> float:
+def error(
+    rule: sdifp.quadrature.QuadratureRule, is_periodic: bool, key: jax.Array
+) -> float:
     """Relative error, over replicates where there are any."""
     field = periodic if is_periodic else plain
 
     @eqx.filter_jit
-    def moments(rule: sdifp.QuadratureRule) -> jax.Array:
+    def moments(rule: sdifp.quadrature.QuadratureRule) -> jax.Array:
         return rule.mean(lambda x: jnp.stack([field(x), field(x) ** 2]))
 
     fixed = rule.name in ("trapezoid", "midpoint", "gauss_legendre")
@@ -55,21 +57,25 @@ def error(rule: sdifp.QuadratureRule, is_periodic: bool, key: jax.Array) -> floa
 
 def families(
     box: sdifp.Box, nodes: int, key: jax.Array
-) -> dict[str, Callable[[], sdifp.QuadratureRule]]:
+) -> dict[str, Callable[[], sdifp.quadrature.QuadratureRule]]:
     """The contenders: constructors, because some are slow."""
     out = {
         name: lambda family=family: family(box, nodes, key=key)
         for name, family in (
-            ("lattice", sdifp.lattice),
-            ("sobol", sdifp.sobol),
-            ("halton", sdifp.halton),
-            ("monte_carlo", sdifp.monte_carlo),
+            ("lattice", sdifp.quadrature.lattice),
+            ("sobol", sdifp.quadrature.sobol),
+            ("halton", sdifp.quadrature.halton),
+            ("monte_carlo", sdifp.quadrature.monte_carlo),
         )
     }
     if box.dimension <= 4:
         # More Gauss nodes than this on one axis gain nothing for smooth fields.
         n = min(int(nodes ** (1 / box.dimension) + 1e-9), 1024)
-        tensor = sdifp.trapezoid if box.periodic.all() else sdifp.gauss_legendre
+        tensor = (
+            sdifp.quadrature.trapezoid
+            if box.periodic.all()
+            else sdifp.quadrature.gauss_legendre
+        )
         out = {"tensor": lambda: tensor(box, n), **out}
     return out
 

@@ -11,48 +11,59 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
 
 import sdifp
-from sdifp._run import Built, build
+from sdifp._timing import samples
+from sdifp.runs import Built, build
+from sdifp.training import Loop
 
 
-def in_library(built: Built) -> float:
-    """Seconds for all steps, with metrics."""
-    training = sdifp.train(
-        built.problem,
-        built.method,
-        recipe=built.recipe,
-        every=built.config.every,
-        check=False,
-        key=jax.random.key(0),
-    )
-    training.advance(0)
-    began = time.perf_counter()
-    for _ in training:
-        if training.finished:
-            break
-    return time.perf_counter() - began
+def in_library(built: Built, count: int) -> Callable[[], None]:
+    """All steps, with metrics, of one of `count` trainings, which are compiled."""
+
+    def begun() -> Loop:
+        loop = Loop(
+            built.problem,
+            built.method,
+            recipe=built.recipe,
+            every=built.config.every,
+            check=False,
+            key=jax.random.key(0),
+        )
+        loop.advance(0)
+        return loop
+
+    left = [begun() for _ in range(count)]
+
+    def run() -> None:
+        loop = left.pop()
+        while not loop.finished:
+            loop.go_on()
+
+    return run
 
 
-def in_run(built: Built, folder: Path) -> float:
-    """The same in a folder."""
-    (folder / "checkpoints").mkdir(parents=True)
-    run = sdifp.Run(folder, built)
-    run.training.advance(0)
-    began = time.perf_counter()
-    run.train()
-    return time.perf_counter() - began
+def in_run(built: Built, folder: Path, count: int) -> Callable[[], None]:
+    """The same in folders."""
+
+    def begun(here: Path) -> sdifp.Run:
+        (here / "checkpoints").mkdir(parents=True)
+        run = sdifp.Run(here, built)
+        run.loop.advance(0)
+        return run
+
+    left = [begun(folder / str(k)) for k in range(count)]
+    return lambda: left.pop().train()
 
 
-def answer(*arguments: str) -> float:
-    """Seconds until the command line has answered."""
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "sdifp", *arguments], capture_output=True)
-    return time.perf_counter() - began
+def answer(*arguments: str) -> Callable[[], object]:
+    """The command line, until it has answered."""
+    command = [sys.executable, "-m", "sdifp", *arguments]
+    return lambda: subprocess.run(command, capture_output=True)
 
 
 def main() -> None:
@@ -80,29 +91,30 @@ def main() -> None:
     rounds = 1 if args.quick else 5
     for name, given in settings.items():
         built = build(sdifp.Config(**given, precision="float64", check=False))
-        ratios, seconds = [], []
         with tempfile.TemporaryDirectory() as folder:
-            in_library(built)
-            for k in range(rounds):
-                library = in_library(built)
-                ratios.append(in_run(built, Path(folder) / str(k)) / library)
-                seconds.append(library)
+            contenders = {
+                "library": in_library(built, rounds + 1),
+                "run": in_run(built, Path(folder), rounds + 1),
+            }
+            found = samples(rounds, contenders)
+        pairs = zip(found["run"], found["library"], strict=True)
+        ratios = [run / library for run, library in pairs]
         row = {
             "measured": name,
             "contender": "run folder over library",
             "ratio": statistics.median(ratios),
             "least": min(ratios),
             "most": max(ratios),
-            "seconds": statistics.median(seconds),
+            "seconds": statistics.median(found["library"]),
         }
         rows.append(row)
         print(
             f"{name}: run folder over library {row['ratio']:.3f} "
             f"({row['least']:.3f} to {row['most']:.3f}), {row['seconds']:.1f} s"
         )
-    for arguments in (["--help"], ["train", "--help"], ["train", "kvd"], ["list"]):
-        times = [answer(*arguments) for _ in range(rounds)]
-        words = f"sdifp {' '.join(arguments)}"
+    commands = (["--help"], ["train", "--help"], ["train", "kvd"], ["list"])
+    answers = {f"sdifp {' '.join(words)}": answer(*words) for words in commands}
+    for words, times in samples(rounds, answers).items():
         row = {
             "measured": "seconds to answer",
             "contender": words,

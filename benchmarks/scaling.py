@@ -13,8 +13,8 @@ import math
 import os
 import platform
 import resource
-import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +34,26 @@ class Setting:
 
 
 def begun(setting: Setting) -> Any:
-    """A training, on its devices."""
+    """The loop of a training, on its devices."""
     import jax
 
     import sdifp
 
     problem = sdifp.problems.reaction_diffusion(setting.dimension)
-    recipe = problem.fast.but(
-        network=sdifp.Architecture(64, 2),
-        points=sdifp.problems.RandomPoints(2, setting.points),
+    recipe = sdifp.training.recipe_for(problem).replace(
+        network=sdifp.training.Architecture(64, 2),
+        points=sdifp.training.RandomPoints(2, setting.points),
         nodes=setting.nodes,
         final_nodes=setting.nodes,
-        optimiser=sdifp.Adam(),
-        gradient=sdifp.Subsampled(256),
-        estimator=sdifp.Independent(min(8, setting.dimension)),
+        optimiser=sdifp.training.Adam(),
+        gradient=sdifp.field.Subsampled(256),
+        estimator=sdifp.estimators.Independent(min(8, setting.dimension)),
         windows=1,
         steps=10_000,
     )
-    return sdifp.train(problem, recipe=recipe, check=False, key=jax.random.key(0))
+    return sdifp.training.Loop(
+        problem, recipe=recipe, check=False, key=jax.random.key(0)
+    )
 
 
 @contextlib.contextmanager
@@ -64,26 +66,26 @@ def on(devices: int) -> Any:
     if devices == 1:
         yield
     else:
-        with jax.set_mesh(sdifp.mesh(devices)):
+        with jax.set_mesh(sdifp.training.mesh(devices)):
             yield
 
 
 def times(settings: list[Setting], rounds: int) -> dict[Setting, float]:
-    """Seconds of a step of each, in turns: the median of the best third."""
-    trainings = {}
-    for setting in settings:
+    """Seconds of a step of each, in turns."""
+    from sdifp._timing import interleaved
+
+    def two_steps(setting: Setting) -> Callable[[], None]:
         with on(setting.devices):
-            trainings[setting] = begun(setting)
-            trainings[setting].advance(1)
-    found: dict[Setting, list[float]] = {s: [] for s in settings}
-    for _ in range(rounds):
-        for setting, training in trainings.items():
+            training = begun(setting)
+
+        def run() -> None:
             with on(setting.devices):
-                began = time.perf_counter()
                 training.advance(2)
-                found[setting].append((time.perf_counter() - began) / 2)
-    keep = max(1, rounds // 3)
-    return {s: statistics.median(sorted(v)[:keep]) for s, v in found.items()}
+
+        return run
+
+    found = interleaved(rounds, {s: two_steps(s) for s in settings})
+    return {setting: seconds / 2 for setting, seconds in found.items()}
 
 
 def scaling(rounds: int, quick: bool, rows: Rows) -> None:
@@ -122,10 +124,12 @@ def traffic(quick: bool, rows: Rows) -> None:
         import equinox as eqx
         import jax
 
+        import sdifp
+
         with on(setting.devices):
             training = begun(setting)
-            sent = dict(training.messages())
-            memory = training.memory() / 2**20
+            whole = sdifp.training.Training(training)
+            sent, memory = dict(whole.messages()), whole.memory() / 2**20
         arrays = jax.tree.leaves(eqx.filter(training.state.net, eqx.is_array))
         size = sum(a.nbytes for a in arrays)
         sums, gradient = sent.pop("all-gather"), sent.pop("all-reduce")
@@ -171,7 +175,7 @@ def model(rounds: int, quick: bool, rows: Rows) -> None:
     import equinox as eqx
     import jax
 
-    from sdifp._quadrature._stream import part_count
+    from sdifp.quadrature._stream import part_count
 
     arrays = jax.tree.leaves(eqx.filter(training.state.net, eqx.is_array))
     gradient = sum(a.nbytes for a in arrays)
@@ -214,7 +218,7 @@ def streamed(power: int, devices: int, rows: Rows) -> None:
     key, d = jax.random.key(0), 100
     mlp = eqx.nn.MLP(d + 1, "scalar", 32, 2, jnp.tanh, key=key)
     net = lambda x, t: mlp(jnp.concatenate([x, t[None]]))
-    rule = sdifp.sobol(sdifp.Box.cube(d), 2**power, key=key)
+    rule = sdifp.quadrature.sobol(sdifp.Box.cube(d), 2**power, key=key)
     u = sdifp.conserve(net, rule, 0.3, 1.0)
     print(
         f"\n2^{power} = {2**power:.3g} nodes in d = {d} on {devices} devices, ", end=""
@@ -250,7 +254,8 @@ def streamed(power: int, devices: int, rows: Rows) -> None:
 
         training = begun(Setting(2**power, 64, d, devices))
         training.advance(1)
-        row("a step of a training", 1.0 / training.speed, training.memory())
+        memory = sdifp.training.Training(training).memory()
+        row("a step of a training", 1.0 / training.speed, memory)
         assert jnp.isfinite(training.state.total), training.state.total
 
 

@@ -47,7 +47,7 @@ def rows_for(points: int, runs: int) -> list[dict[str, object]]:
     """The conserved field over the bare network, in both engines."""
     torch.manual_seed(0)
     net = Network()
-    rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 64)
+    rule = sdifp.quadrature.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 64)
     gradients = {
         "Subsampled(16)": sdifp.torch.Subsampled(16),
         "Exact()": sdifp.torch.Exact(),
@@ -62,7 +62,7 @@ def rows_for(points: int, runs: int) -> list[dict[str, object]]:
     def step(u: torch.nn.Module, only: bool) -> Callable[[], None]:
         def run() -> None:
             if isinstance(u, sdifp.torch.ConservedField):
-                u.redraw()
+                u.resample()
             net.zero_grad()
             x = (2.0 * torch.rand(8 * points, 1)).requires_grad_()
             t = times.clone().requires_grad_()

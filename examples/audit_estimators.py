@@ -1,9 +1,9 @@
 """Which estimator of the gradient can be trusted? Measure them on a problem of your
 own.
 
-A network in 20 dimensions, periodic, with prescribed mass and energy, and the residual
-of a heat equation with a source. Prints bias, noise, time and memory of each estimator
-against the full gradient, and draws them.
+A network in 20 dimensions, periodic, with prescribed mass and squared norm, and the
+residual of a heat equation with a source. Prints bias, noise, time and memory of each
+estimator against the full gradient, and draws them.
 """
 
 import argparse
@@ -52,15 +52,18 @@ def main() -> None:
     box = sdifp.Box.cube(d, periodic=True)
     net = Network(eqx.nn.MLP(d + 1, "scalar", 32, 2, jnp.tanh, key=key))
     rule = sdifp.rule_for(box, 256, key=key)
-    u = sdifp.conserve(net, rule, mass=1.0, energy=2.0, normalised=True)
+    u = sdifp.conserve(net, rule, mass=1.0, squared_norm=2.0)
     heat = sdifp.Residual(
         sdifp.time_derivative() - sdifp.laplacian(),
         source=lambda x, t: jnp.sin(jnp.sum(jnp.cos(jnp.pi * x)) / d**0.5 + t),
     )
     times = jnp.array([0.1, 0.4, 0.6, 0.9])
     points = box.sample(key, 4 * 16).reshape(4, 16, d)
-    two = {"independent(4, 4)": sdifp.Independent(4), "shared(4)": sdifp.Shared(4)}
-    result = sdifp.audit(
+    two = {
+        "independent(4, 4)": sdifp.estimators.Independent(4),
+        "shared(4)": sdifp.estimators.Shared(4),
+    }
+    result = sdifp.estimators.audit(
         heat,
         u,
         points,

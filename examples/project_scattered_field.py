@@ -1,7 +1,7 @@
 """Project a noisy two-dimensional field on scattered weighted points, and draw it.
 
-A field with known mass and energy is sampled at random points, many where it varies
-and few elsewhere, and spoilt by noise and a drift. The projection restores both
+A field with known mass and squared norm is sampled at random points, many where it
+varies and few elsewhere, and spoilt by noise and a drift. The projection restores both
 integrals to rounding, on these very points and weights.
 
     python examples/project_scattered_field.py [--out FOLDER] [--points N]
@@ -78,18 +78,20 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
 
     # The exact integrals, from a rule that is exact to rounding for this field.
-    fine = sdifp.gauss_legendre(BOX, 64)
+    fine = sdifp.quadrature.gauss_legendre(BOX, 64)
     mass = float(fine.integrate(field))
-    energy = float(fine.integrate(lambda x: field(x) ** 2))
+    squared_norm = float(fine.integrate(lambda x: field(x) ** 2))
 
-    rule = sdifp.importance(BOX, options.points, sample, density, key=jax.random.key(0))
+    rule = sdifp.quadrature.importance(
+        BOX, options.points, sample, density, key=jax.random.key(0)
+    )
     nodes, weights = np.asarray(rule.nodes), np.asarray(rule.weights)
     rng = np.random.default_rng(0)
     raw = np.asarray(jax.vmap(field)(jnp.asarray(nodes)))
     raw = 0.8 * raw + 0.15 + 0.05 * rng.standard_normal(len(raw))
 
     out = sdifp.project(
-        raw, weights, mean=mass / BOX.volume, second_moment=energy / BOX.volume
+        raw, weights, mean=mass / BOX.volume, second_moment=squared_norm / BOX.volume
     )
     fixed = np.asarray(out.values)
 
@@ -97,7 +99,7 @@ def main() -> None:
     print(f"scale {float(out.scale):.6f}, shift {float(out.shift):.6f}\n")
     print("integral on the rule        target         before   error after")
     captions = []
-    for name, power, target in (("mass", 1, mass), ("energy", 2, energy)):
+    for name, power, target in (("mass", 1, mass), ("squared norm", 2, squared_norm)):
         before, after = (
             BOX.volume * math.fsum(weights * u**power) for u in (raw, fixed)
         )
@@ -126,7 +128,7 @@ def draw(nodes, weights, raw, fixed, captions, picture) -> None:
         if k < 2:
             title += (
                 f"\nerror of the mass {captions[0][k]:.1e}, "
-                f"of the energy {captions[1][k]:.1e}"
+                f"of the squared norm {captions[1][k]:.1e}"
             )
         axis.set_title(title, fontsize=10)
         axis.set(aspect="equal", xlim=(0, 2), ylim=(0, 1), xlabel="x")

@@ -51,16 +51,16 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--steps", type=int, default=1000)
 steps = parser.parse_args().steps
 rule = sdifp.rule_for(sdifp.Box([0.0], [2.0], periodic=True), 64)
-mass, energy = (2 * torch.special.i0(torch.tensor(k)).item() for k in (1.0, 2.0))
+mass, squared_norm = (2 * torch.special.i0(torch.tensor(k)).item() for k in (1.0, 2.0))
 x, t = torch.arange(1024)[:, None] / 512, torch.ones(1024, 1)
 for name in ("plain", "conserved"):
     torch.manual_seed(0)
     u = Network()
     if name == "conserved":
-        u = sdifp.torch.conserve(u, rule, mass=mass, energy=energy)
+        u = sdifp.torch.conserve(u, rule, mass=mass, squared_norm=squared_norm)
     train(u, steps)
     found, wanted = u(x, t).detach().double(), exact(x, t).double()
-    off = 2 * found.mean() / mass - 1, 2 * (found**2).mean() / energy - 1
+    off = 2 * found.mean() / mass - 1, 2 * (found**2).mean() / squared_norm - 1
     error = (found - wanted).norm() / wanted.norm()
-    print(f"{name:9}  L2 {error:.1e}  mass {off[0]:+.1e}  energy {off[1]:+.1e}")
+    print(f"{name:9}  L2 {error:.1e}  mass {off[0]:+.1e}  squared_norm {off[1]:+.1e}")
 print(u.certificate([0.0, 0.5, 1.0]))

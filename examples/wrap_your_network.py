@@ -1,4 +1,4 @@
-"""Wrap a network of your own, and its mass and energy hold at every time.
+"""Wrap a network of your own, and its mass and squared norm hold at every time.
 
 python examples/wrap_your_network.py
 """
@@ -28,7 +28,7 @@ def main() -> None:
 
     box = sdifp.Box([0.0], [2.0], periodic=True)
     rule = sdifp.rule_for(box, 128)
-    u = sdifp.conserve(net, rule, mass=1.0, energy=lambda t: 2.0 + 0.5 * t)
+    u = sdifp.conserve(net, rule, mass=1.0, squared_norm=lambda t: 2.0 + 0.5 * t)
 
     x, t = jnp.array([0.3]), 0.25
     print(f"u(x, t)   = {u(x, t):.6f}")

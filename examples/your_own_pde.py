@@ -27,26 +27,30 @@ def problem() -> sdifp.Problem:
         return 2.0 * NU * jnp.pi * wave * jnp.sin(jnp.pi * x[0]) / height
 
     return sdifp.Problem(
-        box=sdifp.Box([0.0], [2.0], periodic=True),
-        duration=1.0,
+        domain=sdifp.Box([0.0], [2.0], periodic=True),
         # A linear operator, and a function of u and grad u.
-        residual=sdifp.Residual(
+        equation=sdifp.Residual(
             sdifp.time_derivative() - NU * sdifp.laplacian(),
             lambda u, grad, x, t: u * grad[0],
         ),
-        initial=lambda x: exact(x, 0.0),
+        conditions=[sdifp.problems.Initial(lambda x: exact(x, 0.0))],
+        interval=(0.0, 1.0),
         mass=0.0,
         reference=exact,
-        # Settings of its own; without them they follow from the dimension.
-        fast=sdifp.Recipe(
-            network=sdifp.Architecture(width=24, depth=2, harmonics=6),
-            optimiser=sdifp.LevenbergMarquardt(),
-            points=sdifp.RandomPoints(10, 32),
-            steps=60,
-            nodes=64,
-        ),
         name="burgers",
     )
+
+
+# Recipes of its own for `sdifp train`; without them they follow from the dimension.
+recipes = {
+    "fast": sdifp.Recipe(
+        network=sdifp.training.Architecture(width=24, depth=2, harmonics=6),
+        optimiser=sdifp.training.LevenbergMarquardt(),
+        points=sdifp.training.RandomPoints(10, 32),
+        steps=60,
+        nodes=64,
+    )
+}
 
 
 def main() -> None:
@@ -58,7 +62,7 @@ def main() -> None:
 
     burgers = problem()
     training = sdifp.train(
-        burgers, recipe=burgers.fast.but(steps=steps), key=jax.random.key(0)
+        burgers, recipe=recipes["fast"].replace(steps=steps), key=jax.random.key(0)
     )
     for metrics in training:
         print(metrics)

@@ -7,10 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._folder import write_whole
-from ._experiment import Case, Experiment, Row, Rows, Value
+from ._study import Case, Row, Rows, Study, Value
 
 Key = tuple[str, int]
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file as a whole, or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_text(text)
+    partial.replace(file)
 
 
 def key_of(case: Case, seed: int) -> Key:
@@ -19,7 +26,7 @@ def key_of(case: Case, seed: int) -> Key:
 
 
 class Data:
-    """The rows of an experiment in a file; a row is a case and a quantity, with all
+    """The rows of a study in a file; a row is a case and a quantity, with all
     its seeds."""
 
     def __init__(self, file: Path):
@@ -39,7 +46,7 @@ class Data:
 
     def add(
         self,
-        experiment: Experiment,
+        study: Study,
         case: Case,
         seed: int,
         found: Mapping[str, Value],
@@ -47,7 +54,7 @@ class Data:
     ) -> None:
         """Take in a measurement."""
         self.changed = True
-        published = experiment.paper(case)
+        published = study.paper(case)
         for quantity, value in found.items():
             name = (json.dumps(case, sort_keys=True), quantity)
             if name not in self._at:
@@ -78,9 +85,8 @@ class Data:
                 json.dumps(row["case"], sort_keys=True), len(order)
             )
         )
-        self.file.parent.mkdir(parents=True, exist_ok=True)
         lines = ",\n".join(json.dumps(row) for row in self.rows)
-        write_whole(self.file, f'{{"rows": [\n{lines}\n]}}\n'.encode())
+        write_whole(self.file, f'{{"rows": [\n{lines}\n]}}\n')
 
 
 def read_rows(file: Path) -> Rows:

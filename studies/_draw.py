@@ -1,46 +1,51 @@
-"""table.md and figure.png of an experiment, from its data.json alone."""
+"""table.md and figure.png of a study, from its data.json alone."""
 
 import math
 from pathlib import Path
 from typing import Any
 
-from .._folder import write_whole
-from ._data import read_rows
-from ._experiment import Experiment, Rows, Setting
+from ._data import read_rows, write_whole
+from ._study import Rows, Setting, Study
 from ._sweep import file_of
 
-QUICK = "quick setting: smaller budgets than in the paper"
 # Below this, numbers are rounding: an order of magnitude says nothing.
 _ROUNDING = 1e-14
 
 
-def draw(experiment: Experiment, folder: Path, setting: Setting) -> Path:
+def draw(study: Study, folder: Path, setting: Setting) -> Path:
     """Write the table and the picture; returns the folder of both."""
-    file = file_of(folder, setting, experiment)
+    file = file_of(folder, setting, study)
     rows = read_rows(file)
-    here = folder / setting / experiment.name
-    here.mkdir(exist_ok=True)
-    write_whole(here / "table.md", table_of(experiment, rows, setting).encode())
-    drawn = experiment.draw(rows)
+    here = folder / setting / study.name
+    write_whole(here / "table.md", table_of(study, rows, setting))
+    drawn = study.draw(rows) if study.draw else {}
     figures = drawn if isinstance(drawn, dict) else {"figure": drawn}
     for name, figure in figures.items():
         if setting != "full":
-            figure.supxlabel(QUICK, fontsize=7, x=0.005, ha="left", style="italic")
+            figure.supxlabel(
+                note_of(study), fontsize=7, x=0.005, ha="left", style="italic"
+            )
         figure.savefig(here / f"{name}.png", dpi=130)
     return here
 
 
-def table_of(experiment: Experiment, rows: Rows, setting: Setting) -> str:
+def note_of(study: Study) -> str:
+    """What is said of every setting but the full one."""
+    than = " than in the paper" if study.labels else ""
+    return f"quick setting: smaller budgets{than}"
+
+
+def table_of(study: Study, rows: Rows, setting: Setting) -> str:
     """Measured and published side by side."""
-    lines = [f"# {experiment.title}", ""]
+    lines = [f"# {study.title}", ""]
     if setting != "full":
-        lines += [f"*{QUICK[0].upper()}{QUICK[1:]}.*", ""]
-    return "\n".join([*lines, *body_of(experiment, rows)]) + "\n"
+        lines += [f"*{note_of(study).capitalize()}.*", ""]
+    return "\n".join([*lines, *body_of(study, rows)]) + "\n"
 
 
-def body_of(experiment: Experiment, rows: Rows) -> list[str]:
+def body_of(study: Study, rows: Rows) -> list[str]:
     """The table itself, and the sentences below it."""
-    shown = [q for q in experiment.columns if rows.where(q)]
+    shown = [q for q in study.columns if rows.where(q)]
     published = {
         q: any(row["paper"] is not None for row in rows.where(q)) for q in shown
     }
@@ -52,7 +57,7 @@ def body_of(experiment: Experiment, rows: Rows) -> list[str]:
     by = list(dict.fromkeys(k for found in cases.values() for k in found["case"]))
     head = list(by)
     for quantity in shown:
-        head.append(experiment.columns[quantity])
+        head.append(study.columns[quantity])
         if published[quantity]:
             head.append("paper")
     lines = [_line(head), _line(["---"] * len(head))]
@@ -72,8 +77,8 @@ def body_of(experiment: Experiment, rows: Rows) -> list[str]:
     if max(seeds, default=1) > 1:
         lines += ["", f"Medians of up to {max(seeds)} seeds, with their range."]
     for quantity, count in differ.items():
-        reason = experiment.reasons.get(quantity, "We do not know why.")
-        title = experiment.columns[quantity]
+        reason = study.reasons.get(quantity, "We do not know why.")
+        title = study.columns[quantity]
         lines += ["", f"**≠** {title}: {count} differ in order of magnitude. {reason}"]
     return lines
 

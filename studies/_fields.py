@@ -1,4 +1,4 @@
-"""What the experiments share: the four equations, and networks that are not trained."""
+"""What the studies share: the four equations, and networks that are not trained."""
 
 import functools
 from collections.abc import Callable
@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .. import problems
-from .._field import ConservedField
-from .._networks import Architecture
-from .._quadrature import QuadratureRule
-from ..problems import Problem
+from sdifp import Problem, problems
+from sdifp.field import ConservedField
+from sdifp.quadrature import QuadratureRule
+from sdifp.training import Architecture
 
 EQUATIONS: dict[str, Callable[[int], Problem]] = {
     "advection": problems.advection,
@@ -38,7 +37,7 @@ def network(
     are wrong."""
     problem = problem_of(equation, dimension)
     return Architecture(width, depth).build(
-        problem.box,
+        problem.domain,
         problem.duration,
         neumann=problem.neumann,
         key=jax.random.key(seed),
@@ -63,7 +62,5 @@ def nodes_of(rule: QuadratureRule) -> tuple[np.ndarray, np.ndarray]:
 
 def targets(problem: Problem, t: float) -> tuple[float, float]:
     """Mean and second moment at a time."""
-    mean, square = (problem.target(name, t) for name in ("mass", "energy"))
-    assert mean is not None
-    assert square is not None
+    mean, square = (problem.mean_target(i, t) for i in problem.invariants)
     return float(mean), float(square)

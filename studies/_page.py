@@ -1,74 +1,76 @@
-"""One page of all experiments: what the paper says, and what was measured."""
+"""One page of all studies: what the paper says, and what was measured."""
 
 import os
 from pathlib import Path
 from typing import NamedTuple
 
-from .._folder import write_whole
 from ._data import read_rows
-from ._draw import QUICK, body_of
-from ._experiment import (
+from ._draw import body_of, note_of
+from ._names import load_study
+from ._study import (
     CONDITION,
     CONFIRMED,
     Claim,
-    Experiment,
     Rows,
     Setting,
+    Study,
 )
-from ._names import EXPERIMENTS, load_experiment
 from ._sweep import file_of, is_complete
 
+# The studies of the paper, in the order of the page.
+PAPER = (
+    *("collocation", "weighted-metric", "grid-equivalence", "quadrature-exactness"),
+    *("variance-floor", "conservation", "integrals-over-time", "dimension"),
+    *("coefficient-gradient", "cost", "estimator-bias", "pinet"),
+)
 # Longer tables stay in their own file.
 _LINES = 30
 
 
 class _Part(NamedTuple):
-    experiment: Experiment
+    study: Study
     setting: Setting
     rows: Rows
     claims: list[Claim]
 
 
-def write_page(folder: Path, page: Path) -> Path:
-    """Write the page from the data in a folder; the full setting where it is there."""
+def page_text(folder: Path, page: Path) -> str:
+    """The page from the data in a folder, with links from where it will be; the full
+    setting where it is there."""
     parts = []
-    for name in EXPERIMENTS:
-        experiment = load_experiment(name)
+    for name in PAPER:
+        study = load_study(name)
         for setting in ("full", "quick", "tiny"):
-            if is_complete(experiment, folder, setting):
-                rows = read_rows(file_of(folder, setting, experiment))
-                parts.append(
-                    _Part(experiment, setting, rows, _claims(experiment, rows))
-                )
+            if is_complete(study, folder, setting):
+                rows = read_rows(file_of(folder, setting, study))
+                parts.append(_Part(study, setting, rows, _claims(study, rows)))
                 break
     lines = [
         "# The paper's tables and figures, measured",
         "",
-        "Written by `sdifp reproduce` from the data that it saved: what is measured on "
-        "this page, verdicts included, is computed from them. The paper's values stand "
-        "beside ours where it prints them.",
+        "Written by `python -m studies` from the data that it saved: what is measured "
+        "on this page, verdicts included, is computed from them. The paper's values "
+        "stand beside ours where it prints them.",
         "",
         "| the paper says | verdict | measured |",
         "| --- | --- | --- |",
     ]
     for part in parts:
         for claim in part.claims:
-            name = part.experiment.name
+            name = part.study.name
             text, because = (t.replace("|", "\\|") for t in (claim.text, claim.because))
             lines.append(
                 f"| {text} | **{claim.verdict}** | {because} ([{name}](#{name})) |"
             )
     for part in parts:
-        lines += ["", f"## {part.experiment.name}", "", *_section(part, folder, page)]
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(page, ("\n".join(lines) + "\n").encode())
-    return page
+        lines += ["", f"## {part.study.name}", "", *_section(part, folder, page)]
+    return "\n".join(lines) + "\n"
 
 
-def _claims(experiment: Experiment, rows: Rows) -> list[Claim]:
+def _claims(study: Study, rows: Rows) -> list[Claim]:
     """The verdicts; none is plain where a measurement gave no number."""
     failed = len(rows) - len([r for r in rows if r["measured"] is not None])
-    claims = experiment.claims(rows)
+    claims = study.claims(rows)
     if not failed:
         return claims
     note = f" ({failed} of {len(rows)} numbers are missing: measurements failed.)"
@@ -83,17 +85,16 @@ def _claims(experiment: Experiment, rows: Rows) -> list[Claim]:
 
 
 def _section(part: _Part, folder: Path, page: Path) -> list[str]:
-    experiment, setting, rows, _ = part
-    here = folder / setting / experiment.name
+    study, setting, rows, _ = part
+    here = folder / setting / study.name
     link = lambda name: Path(os.path.relpath(here / name, page.parent)).as_posix()
-    labels = ", ".join(f"`{name}`" for name in experiment.labels)
-    of_paper = f" In the paper: {labels}." if labels else " Not in the paper."
-    lines = [f"**{experiment.title}.**{of_paper}", "", experiment.text, ""]
+    labels = ", ".join(f"`{name}`" for name in study.labels)
+    lines = [f"**{study.title}.** In the paper: {labels}.", "", study.text, ""]
     if setting != "full":
-        lines += [f"*{QUICK[0].upper()}{QUICK[1:]}.*", ""]
+        lines += [f"*{note_of(study).capitalize()}.*", ""]
     for file in sorted(here.glob("figure*.png"), key=lambda f: f.stem):
-        lines += [f"![{experiment.alt}]({link(file.name)})", ""]
-    table = body_of(experiment, rows)
+        lines += [f"![{study.alt}]({link(file.name)})", ""]
+    table = body_of(study, rows)
     if len(table) <= _LINES:
         lines += [*table, ""]
     else:

@@ -1,4 +1,4 @@
-"""What an experiment is, and how its rows are looked up."""
+"""What a study is, and how its rows are looked up. Depends on nothing here."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 
 class Rows(Sequence[Row]):
-    """The rows of one experiment."""
+    """The rows of one study."""
 
     def __init__(self, rows: Sequence[Row]):
         self._rows = list(rows)
@@ -83,20 +83,13 @@ class Rows(Sequence[Row]):
         return [x for x, _ in found], [y for _, y in found]
 
 
-def no_paper(case: Case) -> dict[str, float]:
-    """Nothing was published."""
-    del case
-    return {}
-
-
 @dataclasses.dataclass(frozen=True)
-class Experiment:
-    """One table or figure of the paper, or several that show the same."""
+class Study:
+    """One question, its cases, how to measure one of them, and what to show."""
 
     name: str
+    "that of its file, with hyphens"
     title: str
-    labels: tuple[str, ...]
-    "of the paper's tables and figures"
     text: str
     "what is measured, and how; where the paper does not say, what we chose"
     cases: Callable[[Setting], list[Case]]
@@ -104,23 +97,29 @@ class Experiment:
     "of a case and a seed"
     columns: Mapping[str, str]
     "the quantities of the table, with their titles"
-    draw: "Callable[[Rows], Figure | dict[str, Figure]]"
-    "one picture, or several by the names of their files"
-    alt: str
-    "what the picture shows, in words"
-    claims: Callable[[Rows], list[Claim]]
-    paper: Callable[[Case], dict[str, float]] = no_paper
+    labels: tuple[str, ...] = ()
+    "the tables and figures of the paper that it repeats"
+    draw: "Callable[[Rows], Figure | dict[str, Figure]] | None" = None
+    "one figure, or several by the names of their files"
+    alt: str = ""
+    "what the figure shows, in words"
+    claims: Callable[[Rows], list[Claim]] = lambda rows: []
+    paper: Callable[[Case], dict[str, float]] = lambda case: {}
     "the published values of a case"
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
     "why a quantity differs from what was published"
     seeds: Mapping[Setting, int] = dataclasses.field(
         default_factory=lambda: {"tiny": 1, "quick": 3, "full": 3}
     )
+    once: Callable[[Case], bool] = lambda case: False
+    "cases for which one seed is enough"
+    float64: Callable[[Case], bool] = lambda case: True
+    "whether a case is measured in double precision"
     seconds: float = 1.0
     "of one measurement in the quick setting, roughly: for the time left"
     alone: Callable[[Case], bool] = lambda case: False
     "whether times are measured, so that nothing may run beside a case"
     source: str | None = None
-    "another experiment whose measurements are drawn"
+    "another study whose measurements are drawn"
     needs: tuple[str, str] | None = None
     "a module that it needs, and how to install it"

@@ -12,9 +12,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+
 from ._data import Data, Key, key_of
-from ._experiment import Case, Experiment, Setting, Value
-from ._names import load_experiment
+from ._names import load_study
+from ._study import Case, Setting, Study, Value
 
 # What is measured within so many seconds may be lost to a process that is killed.
 _SAVE_EVERY = 2.0
@@ -35,7 +37,7 @@ class Failure(NamedTuple):
 class Task(NamedTuple):
     """One measurement to make."""
 
-    experiment: Experiment
+    study: Study
     case: Case
     seed: int
     setting: Setting
@@ -43,44 +45,45 @@ class Task(NamedTuple):
     @property
     def alone(self) -> bool:
         """Whether nothing may run beside it."""
-        return self.experiment.alone(self.case)
+        return self.study.alone(self.case)
 
     @property
     def name(self) -> str:
         """In words."""
         case = ", ".join(f"{k} {v}" for k, v in self.case.items())
-        return f"{self.experiment.name}: {case}, seed {self.seed}"
+        return f"{self.study.name}: {case}, seed {self.seed}"
 
 
-def file_of(folder: Path, setting: Setting, experiment: Experiment) -> Path:
-    """Where the data of an experiment are."""
-    return folder / setting / (experiment.source or experiment.name) / "data.json"
+def file_of(folder: Path, setting: Setting, study: Study) -> Path:
+    """Where the data of a study are."""
+    return folder / setting / (study.source or study.name) / "data.json"
 
 
-def is_complete(experiment: Experiment, folder: Path, setting: Setting) -> bool:
-    """Whether all of an experiment is measured."""
-    file = file_of(folder, setting, experiment)
+def is_complete(study: Study, folder: Path, setting: Setting) -> bool:
+    """Whether all of a study is measured."""
+    file = file_of(folder, setting, study)
     done = Data(file).measured() if file.exists() else {}
-    return bool(done) and all(k in done for k in _keys(experiment, setting))
+    return bool(done) and all(k in done for k in _keys(study, setting))
 
 
-def _keys(experiment: Experiment, setting: Setting) -> dict[Key, tuple[Case, int]]:
+def _keys(study: Study, setting: Setting) -> dict[Key, tuple[Case, int]]:
     """All measurements: the first seed of all cases before the second one."""
     return {
         key_of(case, seed): (case, seed)
-        for seed in range(experiment.seeds[setting])
-        for case in experiment.cases(setting)
+        for seed in range(study.seeds[setting])
+        for case in study.cases(setting)
+        if seed == 0 or not study.once(case)
     }
 
 
 def tasks_for(
-    experiment: Experiment, folder: Path, setting: Setting, again: bool = False
+    study: Study, folder: Path, setting: Setting, again: bool = False
 ) -> list[Task]:
     """What is left to measure."""
-    done = {} if again else Data(file_of(folder, setting, experiment)).measured()
+    done = {} if again else Data(file_of(folder, setting, study)).measured()
     return [
-        Task(experiment, case, seed, setting)
-        for key, (case, seed) in _keys(experiment, setting).items()
+        Task(study, case, seed, setting)
+        for key, (case, seed) in _keys(study, setting).items()
         if key not in done
     ]
 
@@ -99,22 +102,22 @@ def sweep(
     saved = time.monotonic()
     try:
         for task, found in _measured(tasks, jobs, stop):
-            experiment = task.experiment
+            study = task.study
             failure = found if isinstance(found, Failure) else None
             if isinstance(found, Failure):
                 failed.append(task)
                 # What came out of the measurement itself stays: no number.
-                found = dict.fromkeys(experiment.columns) if found.lasting else {}
+                found = dict.fromkeys(study.columns) if found.lasting else {}
             if found:
-                file = file_of(folder, task.setting, experiment)
+                file = file_of(folder, task.setting, study)
                 if file not in files:
                     files[file] = Data(file)
-                where = origin(experiment, task.setting)
-                files[file].add(experiment, task.case, task.seed, found, where)
+                where = origin(study, task.setting)
+                files[file].add(study, task.case, task.seed, found, where)
             report(task, failure)
             # What takes long is saved at once.
             now = time.monotonic()
-            if experiment.seconds >= 1.0 or now > saved + _SAVE_EVERY:
+            if study.seconds >= 1.0 or now > saved + _SAVE_EVERY:
                 _save(files, tasks)
                 saved = now
     finally:
@@ -123,10 +126,10 @@ def sweep(
 
 
 def _save(files: dict[Path, Data], tasks: Sequence[Task]) -> None:
-    orders = {task.experiment.name: task for task in tasks}
+    orders = {task.study.name: task for task in tasks}
     for data in files.values():
         task = orders[data.file.parent.name]
-        data.save([key_of(c, 0)[0] for c in task.experiment.cases(task.setting)])
+        data.save([key_of(c, 0)[0] for c in task.study.cases(task.setting)])
 
 
 Found = dict[str, Value] | Failure
@@ -191,25 +194,22 @@ def _begin(cores: Any) -> None:
 
 
 def _names_of(task: Task) -> tuple[str, Case, int, Setting]:
-    return task.experiment.name, task.case, task.seed, task.setting
+    return task.study.name, task.case, task.seed, task.setting
 
 
 def measure(name: str, case: Case, seed: int, setting: Setting) -> Found:
-    """One measurement, in float64. What goes wrong is told in words, which can go from
-    process to process."""
-    import jax
-
-    before = bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-    jax.config.update("jax_enable_x64", True)
+    """One measurement. A failure is returned in words, which can be sent to another
+    process."""
+    study = load_study(name)
     try:
-        return load_experiment(name).measure(case, seed, setting)
+        with jax.enable_x64(study.float64(case)):
+            return study.measure(case, seed, setting)
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
         # A training that diverges does so again.
         lasting = isinstance(error, ArithmeticError)
         return Failure(f"{type(error).__name__}: {first}", lasting)
     finally:
-        jax.config.update("jax_enable_x64", before)
         if _mappings() > _MOST_MAPPINGS:
             jax.clear_caches()
 
@@ -222,19 +222,14 @@ def _mappings() -> int:
         return 0
 
 
-def origin(experiment: Experiment, setting: Setting) -> dict[str, str]:
+def origin(study: Study, setting: Setting) -> dict[str, str]:
     """Where a number comes from."""
     names = ("sdifp", "jax", "equinox", "numpy", "scipy")
     versions = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in names)
-    quick = "" if setting == "full" else f" --{setting}"
+    flag = "" if setting == "quick" else f" --{setting}"
     return {
-        "command": f"sdifp reproduce {experiment.name}{quick}",
+        "command": f"python -m studies {study.name}{flag}",
         "versions": f"{versions}, Python {platform.python_version()}",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {_device()}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, "
+        + jax.default_backend(),
     }
-
-
-def _device() -> str:
-    import jax
-
-    return str(jax.default_backend())

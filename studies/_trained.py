@@ -8,21 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._field import ConservedField
-from .._methods import Method
-from .._quadrature import monte_carlo
-from .._training import Training, train
-from ..problems import Problem, Recipe
-from ._experiment import Value
+from sdifp import Problem, Recipe
+from sdifp.field import ConservedField
+from sdifp.quadrature import monte_carlo
+from sdifp.training import Loop, Method
+
 from ._fields import nodes_of, targets
+from ._study import Value
 
 # Curves have so many times.
 TIMES = 17
 
 
-def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Training:
+def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Loop:
     """A training, done."""
-    run = train(
+    run = Loop(
         problem,
         method,
         recipe=recipe,
@@ -34,16 +34,14 @@ def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Train
     return run
 
 
-def outcome(
-    run: Training, points: int, seed: int, count: int = TIMES
-) -> dict[str, Value]:
+def outcome(run: Loop, points: int, seed: int, count: int = TIMES) -> dict[str, Value]:
     """Errors on the rule, in the continuum and on random points (if any), the worst of
     `count` times, the relative L2 error, and curves."""
     problem, u = run.problem, run.final_field
     rules = {"rule": run.final_rule, "continuum": run.independent_rule}
     if points:
         key = jax.random.key(10_000 + seed)
-        rules["random"] = monte_carlo(problem.box, points, key=key)
+        rules["random"] = monte_carlo(problem.domain, points, key=key)
     places = {name: nodes_of(rule) for name, rule in rules.items()}
     times = np.linspace(0.0, problem.duration, count)
     # All nodes at once: one program serves all rules.

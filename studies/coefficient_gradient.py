@@ -11,22 +11,23 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from .._domain import Box
-from .._field import ConservedField, GradientMode, Subsampled, conserve
-from .._networks import Architecture
-from .._quadrature import sobol
-from .._report._style import BLUE, GREY, ORANGE, new_figure, plain
-from ._experiment import (
+from sdifp import Box, conserve
+from sdifp.field import ConservedField, GradientMode, Subsampled
+from sdifp.quadrature import sobol
+from sdifp.training import Architecture
+
+from ._study import (
     CONDITION,
     CONFIRMED,
     NOT,
     Case,
     Claim,
-    Experiment,
     Rows,
     Setting,
+    Study,
     Value,
 )
+from ._style import BLUE, GREY, ORANGE, new_figure, plain
 
 # Relative error, deviation.
 _PAPER = {
@@ -59,10 +60,10 @@ def _cases(setting: Setting) -> list[Case]:
 
 @functools.lru_cache(maxsize=2)
 def _field(d: int, seed: int, nodes: int) -> ConservedField:
-    box = Box.cube(d, 0.0, 2.0, periodic=True)
+    box = Box.cube(d, 0.0, 2.0, periodic=True, normalised=True)
     net = Architecture(128, 4).build(box, 1.0, key=jax.random.key(seed))
     rule = sobol(box, nodes, key=jax.random.key(seed))
-    return conserve(net, rule, 0.5, 1.0, normalised=True)
+    return conserve(net, rule, 0.5, 1.0)
 
 
 def _gradients(u: ConservedField) -> tuple[Array, Array]:
@@ -97,7 +98,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     # Under vmap the pass over all nodes, which no draw changes, is made once.
     @eqx.filter_jit
     def draws(u: ConservedField, keys: Array) -> Any:
-        one = lambda key: _gradients(u.redraw(key, rule=False))
+        one = lambda key: _gradients(u.resample(key, rule=False))
         return jax.vmap(one)(keys)
 
     # As many draws at a time as fit in memory.
@@ -209,7 +210,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="coefficient-gradient",
     title="The gradient of the coefficients from a sample of the nodes",
     labels=("tab:detached_coeff_gradient",),

@@ -4,20 +4,21 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._methods import GridProjection
-from .._report._style import BLUE, GREEN, ORANGE, ZERO, new_figure, plain
-from ._experiment import (
+from sdifp.training import GridProjection
+
+from ._fields import EQUATIONS, network, nodes_of, problem_of, targets, values
+from ._study import (
     CONDITION,
     CONFIRMED,
     NOT,
     Case,
     Claim,
-    Experiment,
     Rows,
     Setting,
+    Study,
     Value,
 )
-from ._fields import EQUATIONS, network, nodes_of, problem_of, targets, values
+from ._style import BLUE, GREEN, ORANGE, ZERO, new_figure, plain
 
 # Where the integral comes from that the shift is made of.
 _WAYS = {
@@ -49,7 +50,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     t = 0.5 * problem.duration
     mean, square = targets(problem, t)
     unit = np.sqrt(square - mean**2)
-    grid = nodes_of(GridProjection(n).rule(problem, n, key))[0]
+    grid = nodes_of(GridProjection(n).training_rule(problem, n, key))[0]
     nodes, weights = nodes_of(problem.rule(128, key))
     fine, fine_weights = nodes_of(problem.rule(2048, key))
     everywhere = values(net, fine, t)
@@ -59,7 +60,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     for k in range(_BATCHES[setting]):
         points = grid
         if case["points"] == "random":
-            points = np.asarray(problem.box.sample(jax.random.fold_in(key, k), n))
+            points = np.asarray(problem.domain.sample(jax.random.fold_in(key, k), n))
         raw = values(net, points, t)
         known = {"traditional": on_grid, "batch": raw.mean(), "rule": on_rule}
         for way, integral in known.items():
@@ -153,7 +154,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="collocation",
     title="Fixed grid and random collocation: where a shift gets its integral from",
     labels=(

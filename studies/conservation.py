@@ -4,32 +4,35 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._field import Subsampled
-from .._methods import (
+from sdifp import Problem, Recipe
+from sdifp.field import Subsampled
+from sdifp.quadrature import monte_carlo
+from sdifp.training import (
     SDIFP,
+    Architecture,
     AugmentedLagrangian,
+    GridPoints,
     GridProjection,
     Method,
     Plain,
     PostHoc,
+    RandomPoints,
     Soft,
 )
-from .._networks import Architecture
-from .._quadrature import monte_carlo
-from .._report._style import CYCLE, ZERO, new_figure, plain
-from ..problems import GridPoints, Problem, RandomPoints, Recipe
-from ._experiment import (
+
+from ._fields import EQUATIONS, problem_of
+from ._study import (
     CONDITION,
     CONFIRMED,
     NOT,
     Case,
     Claim,
-    Experiment,
     Rows,
     Setting,
+    Study,
     Value,
 )
-from ._fields import EQUATIONS, problem_of
+from ._style import CYCLE, ZERO, new_figure, plain
 from ._trained import outcome, run_of
 
 METHODS = (
@@ -80,7 +83,7 @@ def cases(setting: Setting) -> list[Case]:
 def _method(name: str, problem: Problem, setting: Setting, seed: int) -> Method:
     if name == "SDIFP, Monte Carlo":
         size = _MONTE_CARLO[setting]
-        rule = monte_carlo(problem.box, size, key=jax.random.key(7 + seed))
+        rule = monte_carlo(problem.domain, size, key=jax.random.key(7 + seed))
         return SDIFP(rule=rule, gradient=Subsampled(max(32, size // 128)))
     given: dict[str, Method] = {
         "Plain": Plain(),
@@ -262,7 +265,7 @@ WHY = (
     "are ours, too."
 )
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="conservation",
     title="Conservation errors of all methods",
     labels=("tab:conservation_all",),

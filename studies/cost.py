@@ -10,24 +10,27 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from .._field import ConservedField, Exact, GradientMode, Subsampled, conserve
-from .._networks import Architecture
-from .._operators import ByDirections, Estimator, Full, Independent
-from .._quadrature import QuadratureRule, sobol
-from .._report._style import BLUE, GREEN, GREY, ORANGE, RED, new_figure, plain
-from .._timing import interleaved
-from ..problems import Problem, manufactured
-from ._experiment import (
+from sdifp import Problem, conserve
+from sdifp._timing import interleaved
+from sdifp.estimators import Estimator, Full, Independent
+from sdifp.field import ConservedField, Exact, GradientMode, Subsampled
+from sdifp.problems import manufactured
+from sdifp.quadrature import QuadratureRule, sobol
+from sdifp.taylor import ByDirections
+from sdifp.training import Architecture
+
+from ._study import (
     CONDITION,
     CONFIRMED,
     NOT,
     Case,
     Claim,
-    Experiment,
     Rows,
     Setting,
+    Study,
     Value,
 )
+from ._style import BLUE, GREEN, GREY, ORANGE, RED, new_figure, plain
 
 _DIMENSION: dict[Setting, int] = {"tiny": 4, "quick": 100, "full": 100}
 _SHAPE: dict[Setting, tuple[int, int]] = {
@@ -73,12 +76,16 @@ class _WholeGraph(GradientMode):
     def moments(self, evaluate: Any, frozen: Any, rule: QuadratureRule) -> Any:
         return Exact(rule.size).moments(evaluate, frozen, rule)
 
+    def resample(self, key: Array) -> "_WholeGraph":
+        del key
+        return self
+
 
 def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     part, size = case["part"], case["size"]
     problem = manufactured(_DIMENSION[setting])
     key = jax.random.key(seed)
-    net = Architecture(*_SHAPE[setting]).build(problem.box, 1.0, key=key)
+    net = Architecture(*_SHAPE[setting]).build(problem.domain, 1.0, key=key)
     kind, _, way = part.partition(", ")
     if kind in ("quadrature", "gradient"):
         sample = min(_SAMPLE, size)
@@ -88,8 +95,8 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
             "in chunks": Exact(),
             f"K = {_SAMPLE}": Subsampled(sample),
         }[way]
-        rule = sobol(problem.box, size, key=key)
-        u = _conserved(problem, net, rule, gradient).redraw(key, rule=False)
+        rule = sobol(problem.domain, size, key=key)
+        u = _conserved(problem, net, rule, gradient).resample(key, rule=False)
         run, argument = _coefficients(u, backward=kind == "gradient")
     elif kind == "residual":
         estimator = Full(ByDirections()) if way == "full" else Independent(size)
@@ -107,14 +114,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
 def _conserved(
     problem: Problem, net: Any, rule: QuadratureRule, gradient: GradientMode
 ) -> ConservedField:
-    return conserve(
-        net,
-        rule,
-        problem.mass,
-        problem.energy,
-        gradient=gradient,
-        normalised=problem.normalised,
-    )
+    return conserve(net, rule, invariants=problem.invariants, gradient=gradient)
 
 
 def _coefficients(u: ConservedField, backward: bool) -> tuple[Callable[..., Any], Any]:
@@ -132,13 +132,13 @@ def _residual(
     problem: Problem, net: Any, estimator: Estimator, key: Array
 ) -> tuple[Callable[..., Any], Any]:
     """The gradient of the loss of the plain network."""
-    x = problem.box.sample(key, _POINTS)[None]
+    x = problem.domain.sample(key, _POINTS)[None]
     t = jnp.full((1,), 0.3)
     params, static = eqx.partition(net, eqx.is_inexact_array)
 
     def loss(params: Any) -> Array:
         net = eqx.combine(params, static)
-        return estimator(problem.residual, net, x, t, key=key).loss
+        return estimator(problem.equation, net, x, t, key=key).loss
 
     return jax.grad(loss), params
 
@@ -146,10 +146,10 @@ def _residual(
 def _inference(
     problem: Problem, net: Any, way: str, key: Array
 ) -> tuple[Callable[..., Any], Any]:
-    x = problem.box.sample(key, _POINTS)
+    x = problem.domain.sample(key, _POINTS)
     if way == "network":
         return lambda x: jax.vmap(lambda x: net(x, jnp.asarray(0.3)))(x), x
-    rule = sobol(problem.box, 1024, key=key)
+    rule = sobol(problem.domain, 1024, key=key)
     u = _conserved(problem, net, rule, Exact())
     frozen = u.freeze((0.0, 1.0), tolerance=1e-2)
     # Scale and shift are interpolated in time, which is part of it.
@@ -249,7 +249,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="cost",
     title="What each part of a step costs",
     labels=("fig:sdifp_cost_decomposition", "prop:forward_reverse_cost"),

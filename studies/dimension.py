@@ -9,27 +9,36 @@ import numpy as np
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from .._field import Subsampled, conserve
-from .._methods import SDIFP, GridProjection, Method, Plain, PostHoc, Soft
-from .._networks import Architecture
-from .._operators import Independent
-from .._optimisers import Adam
-from .._quadrature import monte_carlo
-from .._report._style import BLUE, CYCLE, GREY, ORANGE, ZERO, new_figure, plain
-from .._timing import interleaved
-from ..problems import RandomPoints, Recipe
-from ._experiment import (
+from sdifp import Recipe, conserve
+from sdifp._timing import interleaved
+from sdifp.estimators import Independent
+from sdifp.field import Subsampled
+from sdifp.quadrature import monte_carlo
+from sdifp.training import (
+    SDIFP,
+    Adam,
+    Architecture,
+    GridProjection,
+    Method,
+    Plain,
+    PostHoc,
+    RandomPoints,
+    Soft,
+)
+
+from ._fields import EQUATIONS, network, problem_of
+from ._study import (
     CONDITION,
     CONFIRMED,
     NOT,
     Case,
     Claim,
-    Experiment,
     Rows,
     Setting,
+    Study,
     Value,
 )
-from ._fields import EQUATIONS, network, problem_of
+from ._style import BLUE, CYCLE, GREY, ORANGE, ZERO, new_figure, plain
 from ._trained import TIMES, outcome, run_of
 
 _METHODS: dict[str, Method] = {
@@ -105,10 +114,10 @@ def _time_of(equation: str, d: int, points: str, nodes: int, seed: int) -> float
     problem = problem_of(equation, d)
     net = network(equation, d, seed)
     if points == "grid":
-        rule = GridProjection().rule(problem, _PER_AXIS**d, jax.random.key(0))
+        rule = GridProjection().training_rule(problem, _PER_AXIS**d, jax.random.key(0))
     else:
-        rule = monte_carlo(problem.box, nodes, key=jax.random.key(seed))
-    u = conserve(net, rule, problem.mass, problem.energy, normalised=problem.normalised)
+        rule = monte_carlo(problem.domain, nodes, key=jax.random.key(seed))
+    u = conserve(net, rule, invariants=problem.invariants)
 
     @eqx.filter_jit
     def run(u: Any, t: Array) -> tuple[Array, Array]:
@@ -266,7 +275,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="dimension",
     title="Memory, error and time against the dimension",
     labels=(

@@ -10,14 +10,13 @@ import scipy.stats
 from jaxtyping import Array
 from matplotlib.figure import Figure
 
-from .._methods import Plain
-from .._networks import Architecture
-from .._operators import Disjoint, Estimator, Independent, Shared, Symmetric, audit
-from .._optimisers import Adam
-from .._report._style import BLUE, GREEN, ORANGE, RED, new_figure, plain
-from .._training import train
-from ..problems import Problem, RandomPoints, Recipe, manufactured
-from ._experiment import CONFIRMED, NOT, Case, Claim, Experiment, Rows, Setting, Value
+from sdifp import Problem, Recipe
+from sdifp.estimators import Disjoint, Estimator, Independent, Shared, Symmetric, audit
+from sdifp.problems import manufactured
+from sdifp.training import Adam, Architecture, Loop, Plain, RandomPoints
+
+from ._study import CONFIRMED, NOT, Case, Claim, Rows, Setting, Study, Value
+from ._style import BLUE, GREEN, ORANGE, RED, new_figure, plain
 
 _ESTIMATORS: dict[str, Callable[[int], Estimator]] = {
     "independent": Independent,
@@ -57,9 +56,9 @@ def _trained(
         nodes=256,
     )
     key = jax.random.key(seed)
-    run = train(problem, Plain(), recipe=recipe, check=False, key=key)
+    run = Loop(problem, Plain(), recipe=recipe, check=False, key=key)
     run.advance(steps)
-    x, t = RandomPoints(2, 8).draw(key, problem.box, 0.0, problem.duration)
+    x, t = RandomPoints(2, 8).draw(key, problem.domain, 0.0, problem.duration)
     return problem, run.field, x, t
 
 
@@ -67,7 +66,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     steps = min(_STEPS[case["network"]], 2 if setting == "tiny" else 10**9)
     problem, field, x, t = _trained(_DIMENSION[setting], steps, seed)
     found = audit(
-        problem.residual,
+        problem.equation,
         field,
         x,
         t,
@@ -185,7 +184,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="estimator-bias",
     title="Bias and noise of sampled operators",
     labels=("cor:operator_reuse_bias",),

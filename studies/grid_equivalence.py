@@ -4,11 +4,12 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._field import conserve
-from .._methods import GridProjection
-from .._report._style import CYCLE, ZERO, new_figure, plain
-from ._experiment import CONFIRMED, NOT, Case, Claim, Experiment, Rows, Setting, Value
+from sdifp import conserve
+from sdifp.training import GridProjection
+
 from ._fields import EQUATIONS, network, problem_of, targets, values
+from ._study import CONFIRMED, NOT, Case, Claim, Rows, Setting, Study, Value
+from ._style import CYCLE, ZERO, new_figure, plain
 
 _TIMES: dict[Setting, int] = {"tiny": 3, "quick": 41, "full": 101}
 _GRID: dict[Setting, tuple[int, ...]] = {
@@ -25,8 +26,8 @@ def _cases(setting: Setting) -> list[Case]:
 def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     problem = problem_of(case["equation"], 1)
     net = network(case["equation"], 1, seed)
-    rule = GridProjection(case["N"]).rule(problem, case["N"], jnp.zeros(0))
-    u = conserve(net, rule, problem.mass, problem.energy, normalised=problem.normalised)
+    rule = GridProjection(case["N"]).training_rule(problem, case["N"], jnp.zeros(0))
+    u = conserve(net, rule, invariants=problem.invariants)
     x = np.asarray(rule.nodes)
     times = np.linspace(0.0, problem.duration, _TIMES[setting])
     curve = []
@@ -73,7 +74,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="grid-equivalence",
     title="SDIFP and PINN-proj on a uniform grid",
     labels=("fig:sdifp_uniform_grid_equivalence",),

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._report._style import CYCLE, ZERO, new_figure, plain
 from . import conservation
-from ._experiment import CONDITION, CONFIRMED, NOT, Claim, Experiment, Rows
+from ._study import CONDITION, CONFIRMED, NOT, Claim, Rows, Study
+from ._style import CYCLE, ZERO, new_figure, plain
 
 _DASHES = ("-", "--", "-.", ":", (0, (1, 1)), "-", "--")
 
@@ -108,7 +108,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="integrals-over-time",
     title="Mass and energy over time",
     labels=(
@@ -134,8 +134,8 @@ EXPERIMENT = Experiment(
     draw=_draw,
     alt="Errors of mass and energy over time for seven methods",
     claims=_claims,
-    reasons=conservation.EXPERIMENT.reasons,
-    seeds=conservation.EXPERIMENT.seeds,
-    seconds=conservation.EXPERIMENT.seconds,
+    reasons=conservation.STUDY.reasons,
+    seeds=conservation.STUDY.seeds,
+    seconds=conservation.STUDY.seconds,
     source="conservation",
 )

@@ -9,19 +9,20 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from .._projection import project
-from .._report._style import BLUE, ORANGE, ZERO, new_figure, plain
-from .._timing import interleaved
-from ._experiment import (
+from sdifp import project
+from sdifp._timing import interleaved
+
+from ._study import (
     CONFIRMED,
     NOT,
     Case,
     Claim,
-    Experiment,
     Rows,
     Setting,
+    Study,
     Value,
 )
+from ._style import BLUE, ORANGE, ZERO, new_figure, plain
 
 _LINEAR: dict[Setting, tuple[int, ...]] = {
     "tiny": (16,),
@@ -181,7 +182,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="pinet",
     title="Pinet beside the closed form",
     labels=("sec:motivation",),

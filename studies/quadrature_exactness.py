@@ -8,11 +8,12 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._projection import project
-from .._quadrature import QuadratureRule, lattice, monte_carlo, sobol
-from .._report._style import BLUE, GREY, ORANGE, RED, ZERO, new_figure, plain
-from ._experiment import CONFIRMED, NOT, Case, Claim, Experiment, Rows, Setting, Value
+from sdifp import project
+from sdifp.quadrature import QuadratureRule, lattice, monte_carlo, sobol
+
 from ._fields import EQUATIONS, nodes_of, problem_of, targets, values
+from ._study import CONFIRMED, NOT, Case, Claim, Rows, Setting, Study, Value
+from ._style import BLUE, GREY, ORANGE, RED, ZERO, new_figure, plain
 
 # Rows of D = 10, 50, 100 with M = 128, 512, 2048, 8192 each: on the rule, first and
 # second moment; in the continuum, first and second.
@@ -108,14 +109,14 @@ def _cases(setting: Setting) -> list[Case]:
 @functools.cache
 def _rule(equation: str, dimension: int, size: int, rule: str) -> QuadratureRule:
     """The search for a lattice takes a while, its randomisation does not."""
-    box = problem_of(equation, dimension).box
+    box = problem_of(equation, dimension).domain
     return _RULES[rule](box, size, key=jax.random.key(0))
 
 
 def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     problem = problem_of(case["equation"], case["D"])
     rule = _rule(case["equation"], case["D"], case["M"], case["rule"])
-    rule = rule.redraw(jax.random.fold_in(jax.random.key(1), seed))
+    rule = rule.resample(jax.random.fold_in(jax.random.key(1), seed))
     t = 0.5 * problem.duration
     mean, square = targets(problem, t)
     # The solution, scaled and shifted: its integrals are known, and wrong.
@@ -244,7 +245,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="quadrature-exactness",
     title="Errors on the rule and in the continuum",
     labels=("tab:sdifp_quad_exactness", "fig:sdifp_quadrature_exactness"),

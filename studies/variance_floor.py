@@ -3,19 +3,21 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._projection import AbsoluteFloor, RelativeFloor, project
-from .._report._style import BLUE, GREY, ORANGE, ZERO, new_figure, plain
-from ._experiment import (
+from sdifp import project
+from sdifp.correction import AbsoluteFloor, RelativeFloor
+
+from ._study import (
     CONDITION,
     CONFIRMED,
     NOT,
     Case,
     Claim,
-    Experiment,
     Rows,
     Setting,
+    Study,
     Value,
 )
+from ._style import BLUE, GREY, ORANGE, ZERO, new_figure, plain
 
 _FLOORS: dict[str, AbsoluteFloor | RelativeFloor] = {
     "none": AbsoluteFloor(0.0),
@@ -116,7 +118,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="variance-floor",
     title="Amplification with and without a variance floor",
     labels=("fig:sdifp_variance_floor_stability",),

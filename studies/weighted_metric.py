@@ -3,9 +3,11 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from .._projection import project, project_euclidean
-from .._report._style import BLUE, GREY, ORANGE, new_figure, plain
-from ._experiment import CONFIRMED, NOT, Case, Claim, Experiment, Rows, Setting, Value
+from sdifp import project
+from sdifp.correction import project_euclidean
+
+from ._study import CONFIRMED, NOT, Case, Claim, Rows, Setting, Study, Value
+from ._style import BLUE, GREY, ORANGE, new_figure, plain
 
 _PAPER = {
     0.0: (2.1e-17, 2.1e-17, 1.00, 1.00),
@@ -89,7 +91,7 @@ def _claims(rows: Rows) -> list[Claim]:
     ]
 
 
-EXPERIMENT = Experiment(
+STUDY = Study(
     name="weighted-metric",
     title="Weighted against Euclidean correction of the mean",
     labels=("tab:weighted_metric",),

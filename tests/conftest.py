@@ -1,5 +1,6 @@
 """Strict settings for all tests: x64, no silent rank promotion, checked annotations."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -14,14 +15,42 @@ from jaxtyping import install_import_hook
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Eight devices of one CPU, for tests of several; programs that tests start have one.
-with pytest.MonkeyPatch.context() as patch:
-    flags = os.environ.get("XLA_FLAGS", "")
-    patch.setenv("XLA_FLAGS", f"{flags} --xla_force_host_platform_device_count=8")
-    assert jax.device_count() == 8
-
 sys.path.insert(0, str(Path(__file__).parent))
 install_import_hook("sdifp", "typechecker.check")
+
+
+def pytest_configure(config):
+    """Start the backend, with eight devices of one CPU, for tests of several.
+
+    Programs are compiled quickly, but as users compile them in `make validate`.
+    Processes that tests start have one device, and flags of their own.
+    """
+    from quick import FLAGS
+
+    flags = "" if config.option.markexpr == "validate" else FLAGS
+    with pytest.MonkeyPatch.context() as patch:
+        flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+        patch.setenv("XLA_FLAGS", f"{flags} --xla_force_host_platform_device_count=8")
+        assert jax.device_count() == 8
+
+
+def _resident():
+    """Bytes of memory that this process has, or 0 where that is not known."""
+    try:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory():
+    """Forget compiled programs between modules, once they take much memory."""
+    yield
+    if _resident() > 2**30:
+        jax.clear_caches()
+        gc.collect()
+
 
 # Compilation makes the first example of any test slow, so times are not judged; a
 # fixed seed keeps a red run red.

@@ -6,9 +6,10 @@ import pytest
 from quick import once
 
 import sdifp
-from sdifp._field import _certificate
-from sdifp._run import _evaluation, _predict
-from sdifp._training import _train, _window
+from sdifp._config._objects import PROBLEMS
+from sdifp.field import _certificate
+from sdifp.runs import _evaluation, _predict
+from sdifp.training import _loop, _window
 
 SMALL = {
     "problem": "advection",
@@ -32,8 +33,8 @@ def quick_programs():
     """Programs run a few times here, so that they need not be fast."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name in (
-            (_train, "advance"),
-            (_train, "measure"),
+            (_loop, "advance"),
+            (_loop, "measure"),
             (_certificate, "_means"),
             (_evaluation, "_moments"),
             (_evaluation, "values"),
@@ -43,6 +44,7 @@ def quick_programs():
         # The same object each time, so that one program serves all runs.
         once_made = functools.cache(sdifp.problems.advection)
         patch.setattr(sdifp.problems, "advection", once_made)
+        patch.setitem(PROBLEMS, "advection", once_made)
         patch.setattr(_window, "_SERIES", 96)
         patch.setattr(_evaluation, "_TIMES", 5)
         yield

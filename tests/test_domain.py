@@ -38,7 +38,7 @@ def test_a_volume_beyond_float64_says_so_and_its_logarithm_stays_finite(width):
     box = Box.cube(100_000, 0.0, width)
     expected = 100_000 * math.log(width)
     assert math.isclose(box.log_volume, expected, rel_tol=1e-14)
-    with pytest.raises(OverflowError, match=r"100000-dimensional.*log_volume"):
+    with pytest.raises(OverflowError, match=r"100000-dimensional.*normalised=True"):
         _ = box.volume
 
 
@@ -177,7 +177,7 @@ def test_the_text_of_a_box_is_short_in_any_dimension():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([0.0, 0.0], [1.0]), "one number an axis each, got 2 and 1"),
+        (([0.0, 0.0], [1.0]), "one number per axis, got 2 and 1"),
         (([0.0, 1.0], [1.0, 1.0]), r"lower\[1\] = 1.0 and upper\[1\] = 1.0"),
         (([0.0, 2.0], [1.0, 1.0]), r"lower\[1\] = 2.0 and upper\[1\] = 1.0"),
         (([math.nan], [1.0]), "lower must be finite"),
@@ -216,3 +216,18 @@ def test_dimensions_that_do_not_fit_are_refused_with_their_size(as_user):
             ValueError, match="dimension must be a positive integer, got"
         ):
             Box.cube(bad)
+
+
+def test_integrals_over_a_normalised_box_are_means():
+    box = Box.cube(3, 0.0, 2.0, normalised=True)
+    assert (box.volume, box.log_volume) == (1.0, 0.0)
+    assert box != Box.cube(3, 0.0, 2.0)
+    assert pickle.loads(pickle.dumps(box)) == box
+    assert repr(box).endswith("normalised=True)")
+    assert Box.cube(100_000, 0.0, 2.0, normalised=True).volume == 1.0
+
+
+@pytest.mark.usefixtures("as_user")
+def test_a_number_does_not_normalise_a_box():
+    with pytest.raises(ValueError, match="normalised must be True or False, got 1"):
+        Box([0.0], [1.0], normalised=1)

@@ -4,6 +4,7 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,9 +41,11 @@ class Box:
 
     **Arguments:**
 
-    - `lower`, `upper`: the bounds, one finite number an axis, `lower < upper`; up to
+    - `lower`, `upper`: the bounds, one finite number per axis, `lower < upper`; up to
         2^22 axes.
-    - `periodic`: one bool for all axes, or one an axis.
+    - `periodic`: one bool for all axes, or one per axis.
+    - `normalised`: integrals over the box are means: its volume counts as 1. Needed
+        where the volume overflows, in very high dimension.
 
     Examples:
         >>> box = Box([0.0, -1.0], [2.0, 1.0], periodic=[True, False])
@@ -55,13 +58,14 @@ class Box:
         lower: Sequence[float] | np.ndarray,
         upper: Sequence[float] | np.ndarray,
         periodic: bool | Sequence[bool] = False,
+        normalised: bool = False,
     ) -> None:
         self.lower = _bounds("lower", lower)
         self.upper = _bounds("upper", upper)
         check_dimension(self.lower.size)
         if self.lower.shape != self.upper.shape:
             raise ValueError(
-                f"lower and upper must have one number an axis each, got "
+                f"lower and upper must have one number per axis, got "
                 f"{self.lower.size} and {self.upper.size}"
             )
         bad = np.flatnonzero(~(self.lower < self.upper))
@@ -78,6 +82,9 @@ class Box:
                 f"{self.lower.size} axes, got {periodic!r}"
             )
         self.periodic = np.broadcast_to(flags, self.lower.shape)
+        if not isinstance(normalised, bool):
+            raise ValueError(f"normalised must be True or False, got {normalised!r}")
+        self.normalised = normalised
         if not np.all(np.isfinite(self.width)):
             raise ValueError(f"upper - lower must be finite, got {self.width.tolist()}")
         for array in (self.lower, self.upper):
@@ -89,6 +96,7 @@ class Box:
         lower: float = 0.0,
         upper: float = 1.0,
         periodic: bool | Sequence[bool] = False,
+        normalised: bool = False,
     ) -> "Box":
         """The box with the same bounds on every one of `dimension` axes.
 
@@ -97,7 +105,7 @@ class Box:
             8.0
         """
         d = check_dimension(dimension)
-        return Box([lower] * d, [upper] * d, periodic)
+        return Box([lower] * d, [upper] * d, periodic, normalised)
 
     @property
     def dimension(self) -> int:
@@ -113,11 +121,16 @@ class Box:
     @functools.cached_property
     def log_volume(self) -> float:
         """The natural logarithm of the volume: finite in any dimension."""
+        if self.normalised:
+            return 0.0
         return math.fsum(np.log(self.width))
 
     @functools.cached_property
     def volume(self) -> float:
-        """The volume. Raises `OverflowError` where float64 cannot hold it."""
+        """The volume, 1 for a normalised box. Raises `OverflowError` where float64
+        cannot hold it."""
+        if self.normalised:
+            return 1.0
         # Mantissas and exponents apart, so that no order of the axes overflows.
         mantissas, exponents = np.frexp(self.width)
         mantissa, exponent = 1.0, int(exponents.sum())
@@ -131,8 +144,8 @@ class Box:
         if not (0.0 < volume < math.inf):
             raise OverflowError(
                 f"the volume of this {self.dimension}-dimensional box is "
-                f"exp({self.log_volume:.6g}), beyond float64: work with means "
-                f"(rule.mean) or with log_volume instead of integrals"
+                f"exp({self.log_volume:.6g}), beyond float64: use means instead of "
+                f"integrals, with Box(..., normalised=True) or rule.mean"
             )
         return volume
 
@@ -165,17 +178,19 @@ class Box:
         return jnp.minimum(lower + width * points, upper)
 
     @functools.cached_property
-    def _key(self) -> tuple[bytes, bytes, bytes]:
-        return self.lower.tobytes(), self.upper.tobytes(), self.periodic.tobytes()
+    def _key(self) -> tuple[bytes, bytes, bytes, bool]:
+        arrays = (self.lower, self.upper, self.periodic)
+        lower, upper, periodic = (a.tobytes() for a in arrays)
+        return lower, upper, periodic, self.normalised
 
     @functools.cached_property
     def _hash(self) -> int:
         return hash(self._key)
 
-    def __reduce__(self) -> tuple[type["Box"], tuple[list[float], ...]]:
+    def __reduce__(self) -> tuple[type["Box"], tuple[Any, ...]]:
         # Hashes of bytes differ between processes: a copy computes its own.
         bounds = self.lower.tolist(), self.upper.tolist()
-        return Box, (*bounds, self.periodic.tolist())
+        return Box, (*bounds, self.periodic.tolist(), self.normalised)
 
     def __hash__(self) -> int:
         return self._hash
@@ -184,13 +199,14 @@ class Box:
         return self is other or (isinstance(other, Box) and self._key == other._key)
 
     def __repr__(self) -> str:
+        measure = ", normalised=True" if self.normalised else ""
         if self.dimension <= 4:
             lower, upper = self.lower.tolist(), self.upper.tolist()
-            return f"Box({lower}, {upper}, periodic={self.periodic.tolist()})"
+            return f"Box({lower}, {upper}, periodic={self.periodic.tolist()}{measure})"
         return (
             f"Box({self.dimension} axes, lower {self.lower.min()} to "
             f"{self.lower.max()}, upper {self.upper.min()} to {self.upper.max()}, "
-            f"{int(self.periodic.sum())} periodic)"
+            f"{int(self.periodic.sum())} periodic{measure})"
         )
 
 
@@ -200,11 +216,11 @@ def _bounds(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
         array = np.array(values, dtype=np.float64) + 0.0
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} must be a list of numbers, one an axis, got {values!r}"
+            f"{name} must be a list of numbers, one per axis, got {values!r}"
         ) from None
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
-            f"{name} must be a list of numbers, one an axis, got {values!r}"
+            f"{name} must be a list of numbers, one per axis, got {values!r}"
         )
     if not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be finite, got {array.tolist()}")

@@ -3,13 +3,16 @@
 import json
 import math
 import re
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._config import Config, load_config
 from ._files import write_whole as write_whole
+
+FORMAT = 2
+"""The version of the files of a run; those of sdifp 0.1 have none written in them."""
 
 # The name of the copy of a user's problem file in the folder of a run.
 PROBLEM_COPY = "problem.copy.py"
@@ -27,7 +30,8 @@ class Saved(NamedTuple):
     """All that a run has saved for its report."""
 
     folder: Path
-    config: Config
+    config: dict[str, Any]
+    "the fields that are set"
     metrics: list[dict[str, Any]]
     result: dict[str, Any]
     certificate: dict[str, Any] | None
@@ -87,18 +91,41 @@ def _is_left(file: Path) -> bool:
     return all(f.name.lstrip(".").startswith(_FIRST) for f in file.iterdir())
 
 
-def read_config(folder: Path) -> Config:
-    """The configuration of a run. Raises `ValueError` if the folder holds none."""
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a run, as it is written there. Raises `ValueError` if the
+    folder holds none, or one of another format."""
     if not (folder / "config.toml").is_file():
         what = "has no config.toml in it" if folder.is_dir() else "does not exist"
         raise ValueError(f"{folder} is not a run: it {what}")
-    return load_config(folder / "config.toml")
+    return read_settings(folder / "config.toml", unmarked=1)
+
+
+def read_settings(file: Path, unmarked: int = FORMAT) -> dict[str, Any]:
+    """The fields in a configuration file.
+
+    **Arguments:**
+
+    - `unmarked`: the format of a file that does not say it.
+    """
+    try:
+        found = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not TOML: {error}") from None
+    version = found.pop("format", unmarked)
+    if version != FORMAT:
+        writer = "by sdifp 0.1" if version == 1 else "by another version of sdifp"
+        raise ValueError(
+            f"{file} was written {writer}, in format {version!r}, and this version "
+            f"reads format {FORMAT}: use the version that wrote it, or begin a new run"
+        )
+    return found
 
 
 # What is in each line of the metrics.
 _OF_METRICS = {
-    *("step", "steps", "seconds", "loss"),
-    *("l2_error", "mass_error", "energy_error", "scale"),
+    *("step", "steps", "seconds", "loss", "errors", "l2_error", "scale"),
 }
 
 
@@ -175,7 +202,7 @@ def finite(value: Any) -> Any:
 
 
 # What must be in these files to be theirs.
-_OF_RESULT = {"problem", "metrics", "integrals", "has_reference", "until", "volume"}
+_OF_RESULT = {"problem", "metrics", "integrals", "has_reference", "until"}
 _OF_CERTIFICATE = {"rows", "verdict", "holds"}
 
 

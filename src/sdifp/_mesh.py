@@ -34,8 +34,9 @@ def mesh(devices: int | None = None) -> Mesh:
 
     Examples:
         >>> import jax, sdifp
-        >>> rule = sdifp.sobol(sdifp.Box.cube(8), 2**14, key=jax.random.key(0))
-        >>> with jax.set_mesh(sdifp.mesh()):
+        >>> key, box = jax.random.key(0), sdifp.Box.cube(8)
+        >>> rule = sdifp.quadrature.sobol(box, 2**14, key=key)
+        >>> with jax.set_mesh(sdifp.training.mesh()):
         ...     print(f"{rule.mean(lambda x: x[0]):.3f}")
         0.500
     """
@@ -73,25 +74,25 @@ def mesh(devices: int | None = None) -> Mesh:
     return Mesh(np.asarray(chosen), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-_ALONE = contextvars.ContextVar("alone", default=False)
+_DEVICE_LOCAL = contextvars.ContextVar("device_local", default=False)
 _DIVIDED = contextvars.ContextVar("divided", default=False)
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
-    """Where each device computes for itself, though it is one of several: whatever is
-    evaluated at points of its own, in which there may be an integral."""
-    before = _ALONE.set(True)
+def device_local() -> Iterator[None]:
+    """Inside, each device computes by itself although it is one of several: for what is
+    evaluated at the device's own points and may contain an integral."""
+    before = _DEVICE_LOCAL.set(True)
     try:
         yield
     finally:
-        _ALONE.reset(before)
+        _DEVICE_LOCAL.reset(before)
 
 
 def device_count() -> int:
     """How many devices share what is computed here."""
     here = jax.sharding.get_abstract_mesh()
-    if AXIS not in here.axis_names or _ALONE.get():
+    if AXIS not in here.axis_names or _DEVICE_LOCAL.get():
         return 1
     # One of a user's own `shard_map`: the others may compute something else.
     foreign = AXIS in here.manual_axes and not _DIVIDED.get()

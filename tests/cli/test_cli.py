@@ -1,5 +1,6 @@
 """The command line, as its users call it."""
 
+import contextlib
 import json
 import os
 import pty
@@ -11,20 +12,23 @@ import time
 from pathlib import Path
 
 import click
+import jax
 import numpy as np
 import pytest
+import quick
 from quick_run import SMALL, finished, quick_programs
 
 import sdifp
 from sdifp._cli._signals import Signals, stop_signals
 from sdifp._folder import printable
+from sdifp._report import _page
+from sdifp._report._figures import groups
 
 __all__ = ["finished", "quick_programs"]
 ROOT = Path(__file__).parents[2]
-QUICK = {
-    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
-    "--xla_cpu_use_fusion_emitters=false"
-}
+QUICK = {"XLA_FLAGS": quick.FLAGS}
+# Seconds after which a process is taken to hang, however busy the machine is.
+_HANGS = 600
 FLAGS = [
     part
     for name, value in SMALL.items()
@@ -33,28 +37,44 @@ FLAGS = [
 ] + ["--no-check"]
 
 
-def command(*arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "sdifp", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **QUICK},
-        **options,
-    )
+@pytest.fixture(scope="module", autouse=True)
+def one_group_of_pictures():
+    """Reports with some of their pictures, which take long to draw."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_page, "groups", lambda saved: groups(saved)[-1:])
+        yield
 
 
-def test_help_says_everything_and_loads_no_jax():
+@pytest.fixture
+def begin():
+    """Start a process that compiles quickly, and that ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def inner(*arguments, **options):
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, *map(str, arguments)],
+                    env={**os.environ, **QUICK},
+                    **options,
+                )
+            )
+            stack.callback(process.kill)
+            return process
+
+        yield inner
+
+
+def test_looking_at_runs_loads_no_jax(finished):
     code = (
         "import sys; from sdifp._cli import main\n"
         "try: main(sys.argv[1:])\n"
-        "finally: assert 'jax' not in sys.modules and 'numpy' not in sys.modules"
+        "finally: assert 'jax' not in sys.modules"
     )
     for arguments, words in (
         (["--help"], ["train", "resume", "compare", "completion"]),
-        (["train", "--help"], ["--checkpoint-seconds", "[default: 30.0]", "SDIFP()"]),
-        (["train", "kvd"], []),
-        (["list"], ["kdv", "PostHoc", "sobol", "Independent"]),
+        (["info", str(finished.folder)], ["steps 12", "Exact on the rule"]),
+        (["resume", "nowhere"], []),
+        (["compare", "nowhere"], []),
     ):
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments], capture_output=True, text=True
@@ -64,13 +84,24 @@ def test_help_says_everything_and_loads_no_jax():
             assert word in " ".join(done.stdout.split())
 
 
+def test_help_and_list_say_everything(call):
+    for arguments, words in (
+        (["train", "--help"], ["--checkpoint-seconds", "[default: 30.0]", "SDIFP()"]),
+        (["list"], ["kdv", "PostHoc", "sobol", "Independent"]),
+    ):
+        code, out, _ = call(*arguments)
+        assert code == 0
+        for word in words:
+            assert word in " ".join(out.split())
+
+
 def test_every_option_has_help_and_a_default(call):
     from sdifp._cli._main import _COMMANDS, program
 
     for name in _COMMANDS:
         found = program.get_command(click.Context(program), name)
         assert found.help
-        for parameter in found.params:
+        for parameter in found.get_params(click.Context(found)):
             if parameter.param_type_name == "option":
                 assert parameter.help, parameter.name
     code, out, _ = call("train", "--help")
@@ -91,7 +122,7 @@ def test_version(call):
         (["train", "kdv", "--method", "postho"], "did you mean PostHoc?"),
         (["train", "kdv", "--stepz", "3"], "--steps"),
         (["train", "kdv", "--steps", "many"], "'many' is not a valid integer"),
-        (["train", "kdv", "--steps", "-3"], "steps must be a whole number of at least"),
+        (["train", "kdv", "--steps", "-3"], "steps must be a positive integer, got -3"),
         (["train", "kdv", "-d", "0"], "dimension must be a positive integer, got 0"),
         (["train", "kdv", "--optimiser", "Adam(rte=1)"], "Adam takes rate, decay"),
         (["train", "wave", "-d", "100000000"], "dimension must be at most 4194304"),
@@ -137,7 +168,9 @@ def test_an_error_in_a_problem_file_shows_the_line(call, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-def test_a_precision_that_the_optimiser_does_not_suit_is_noted(call, tmp_path):
+def test_a_precision_that_the_optimiser_does_not_suit_is_noted(
+    call, tmp_path, quick_programs
+):
     code, _, err = call(
         *("train", "advection", *FLAGS, "--steps", 1, "--no-report"),
         *("--optimiser", "LevenbergMarquardt", "--precision", "float32"),
@@ -150,10 +183,10 @@ def test_a_precision_that_the_optimiser_does_not_suit_is_noted(call, tmp_path):
 LATE = """
 import sdifp
 problem = sdifp.Problem(
-    box=sdifp.Box([0.0], [1.0], periodic=True),
-    duration=0.5,
-    residual=sdifp.Residual(sdifp.time_derivative(), lambda u, grad, x, t: RESIDUAL),
-    initial=lambda x: 1.0 + 0.0 * x[0],
+    sdifp.Box([0.0], [1.0], periodic=True),
+    sdifp.Residual(sdifp.time_derivative(), lambda u, grad, x, t: RESIDUAL),
+    [sdifp.problems.Initial(lambda x: 1.0 + 0.0 * x[0])],
+    (0.0, 0.5),
     mass=lambda t: MASS,
 )
 """
@@ -162,9 +195,9 @@ problem = sdifp.Problem(
 @pytest.mark.parametrize(
     ("residual", "mass", "words"),
     [
-        ("nowhere * u", "1.0", "line 6: NameError: name 'nowhere' is not defined"),
+        ("nowhere * u", "1.0", "line 5: NameError: name 'nowhere' is not defined"),
         ("u", "1.0 * nothing", "line 8: NameError: name 'nothing' is not defined"),
-        ("u if u > 0 else u", "1.0", "line 6: TracerBoolConversionError"),
+        ("u if u > 0 else u", "1.0", "line 5: TracerBoolConversionError"),
     ],
 )
 def test_an_error_that_shows_late_shows_the_line_too(
@@ -184,10 +217,10 @@ def test_an_error_that_shows_late_shows_the_line_too(
 WALLS = """
 import sdifp
 problem = sdifp.Problem(
-    box=sdifp.Box([0.0], [1.0]),
-    duration=0.5,
-    residual=sdifp.Residual(sdifp.time_derivative() - sdifp.laplacian()),
-    initial=lambda x: 1.0 + 0.0 * x[0],
+    sdifp.Box([0.0], [1.0]),
+    sdifp.Residual(sdifp.time_derivative() - sdifp.laplacian()),
+    [sdifp.problems.Initial(lambda x: 1.0 + 0.0 * x[0])],
+    (0.0, 0.5),
     mass=1.0,
 )
 """
@@ -236,7 +269,7 @@ def test_odd_names_are_names(call, finished, tmp_path):
 def test_list_as_json(call):
     code, out, _ = call("list", "--json")
     assert code == 0
-    assert json.loads(out)["methods"]["Plain"] == "the network as it is"
+    assert "The network as it is" in json.loads(out)["methods"]["Plain"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -271,11 +304,20 @@ def test_train_from_flags_to_page(call, tmp_path, quick_programs, finished):
     assert [k.split(":")[0] for k in steps] == [f"step {n}/12" for n in (1, 4, 8, 12)]
     said = [k.split(" ")[0] for k in err.splitlines()]
     assert said[:3] == ["advection-1d,", "compiled", "step"]
-    for word in ("loss ", "L2 ", "mass ", "energy ", "scale ", "steps/s", " s left"):
+    for word in (
+        "loss ",
+        "L2 ",
+        "mass ",
+        "squared_norm ",
+        "scale ",
+        "steps/s",
+        " s left",
+    ):
         assert word in steps[-1]
     # The same as in the library.
     for name in ("certificate.json", "config.toml"):
         assert (folder / name).read_text() == (finished.folder / name).read_text()
+    assert f"    sdifp resume {folder}\n" in (folder / "RESUME.txt").read_text()
     # Again: refused here, and the same from its own file elsewhere.
     code, _, err = call("train", "advection", "--out", folder)
     assert code == 2
@@ -347,10 +389,10 @@ def test_a_run_whose_checkpoints_are_gone(call, finished, tmp_path, name):
 OWN = """
 import jax.numpy as jnp, sdifp
 problem = sdifp.Problem(
-    box=sdifp.Box([0.0], [1.0], periodic=True),
-    duration=0.5,
-    residual=sdifp.Residual(sdifp.time_derivative() + sdifp.advection([1.0])),
-    initial=lambda x: 1.0 + jnp.sin(2.0 * jnp.pi * x[0]),
+    sdifp.Box([0.0], [1.0], periodic=True),
+    sdifp.Residual(sdifp.time_derivative() + sdifp.operators.advection([1.0])),
+    [sdifp.problems.Initial(lambda x: 1.0 + jnp.sin(2.0 * jnp.pi * x[0]))],
+    (0.0, 0.5),
     mass=1.0,
 )
 """
@@ -399,22 +441,18 @@ def test_what_is_read_from_files_cannot_command_the_terminal(
     assert all(err.count("\n") == 1 for code, _, err in said if code == 2)
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 @pytest.mark.parametrize("streams", [["stdout"], ["stdout", "stderr"]])
-def test_a_reader_that_leaves_does_not_fail_a_run(tmp_path, streams):
+def test_a_reader_that_leaves_does_not_fail_a_run(tmp_path, streams, begin):
     ours, theirs = os.pipe()
     os.close(ours)
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "sdifp", "train", "advection", *FLAGS),
-            *("--out", tmp_path / "a"),
-        ],
-        env={**os.environ, **QUICK},
+    process = begin(
+        *("-m", "sdifp", "train", "advection", *FLAGS, "--out", tmp_path / "a"),
         **{"stdout": theirs, "stderr": subprocess.PIPE}
         | dict.fromkeys(streams, theirs),
     )
     os.close(theirs)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=_HANGS)
     assert process.returncode == 0, err
     assert (tmp_path / "a" / "report.html").is_file()
     assert b"rror" not in (err or b"")
@@ -446,6 +484,40 @@ def test_a_changed_problem_is_executed_only_if_it_is_accepted(
         assert code == 0, err
         assert err.count(f"note: {copy} was changed since the last checkpoint, wh") == 1
         assert mark.exists()
+
+
+COUNTED = f"""
+import jax
+with open(__file__ + ".count", "a") as stream:
+    print(jax.config.read("jax_enable_x64"), file=stream)
+{OWN}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "optimiser", "executed"),
+    [
+        ("", "Adam", ["False"]),
+        ("", "LevenbergMarquardt", ["True"]),
+        # What the recipe of the problem needs is known when it is there.
+        ("", None, ["False", "True"]),
+        ("import jax; jax.config.update('jax_enable_x64', True)", None, ["True"]),
+    ],
+)
+def test_the_problem_is_made_once(tmp_path, first, optimiser, executed):
+    from sdifp._cli._options import build_at_precision
+
+    file = tmp_path / "mine.py"
+    file.write_text(first + COUNTED)
+    jax.config.update("jax_enable_x64", False)
+    try:
+        built = build_at_precision(sdifp.Config(str(file), optimiser=optimiser))
+        precision = jax.numpy.result_type(float)
+    finally:
+        jax.config.update("jax_enable_x64", True)
+    assert (tmp_path / "mine.py.count").read_text().split() == executed
+    assert built.config.precision == precision
+    assert (precision == "float64") is (optimiser != "Adam")
 
 
 def test_predict(call, finished, tmp_path):
@@ -544,23 +616,23 @@ def test_memory_that_is_not_there_is_told(call, finished, tmp_path, monkeypatch)
         raise MemoryError
 
     (tmp_path / "p.csv").write_text("0.1,0.2\n")
-    monkeypatch.setattr("sdifp._run.predict", fail)
+    monkeypatch.setattr("sdifp.runs.predict", fail)
     code, out, err = call("predict", finished.folder, tmp_path / "p.csv")
     assert (code, out) == (1, "")
     assert err == "sdifp: there is not enough memory (MemoryError)\n"
 
 
 def test_audit(call, tmp_path, monkeypatch):
-    rows = [sdifp.AuditRow("shared(2)", 0.5, 0.1, None, 2.0, 1.5, 3.0, 2**20)]
+    rows = [
+        sdifp.estimators.AuditRow("shared(2)", 0.5, 0.1, None, 2.0, 1.5, 3.0, 2**20)
+    ]
     seen = {}
 
     def audit(residual, u, x, t, **options):
         seen.update(options, shape=x.shape)
-        return sdifp.Audit(tuple(rows), 1.0, None, options["repeats"], 0.99)
+        return sdifp.estimators.Audit(tuple(rows), 1.0, None, options["repeats"], 0.99)
 
-    from sdifp import _public
-
-    monkeypatch.setattr(_public, "audit", audit)
+    monkeypatch.setattr(sdifp.estimators, "audit", audit)
     arguments = ["audit", "manufactured", "-d", "12", "--draws", "9", "--terms", "3"]
     code, out, err = call(*arguments, "--out", tmp_path / "a.png")
     assert code == 0, err
@@ -574,13 +646,18 @@ def test_audit(call, tmp_path, monkeypatch):
     assert found["note"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_write_a_checkpoint_and_say_how_to_go_on(tmp_path, number):
+def test_signals_write_a_checkpoint_and_say_how_to_go_on(tmp_path, number, begin):
     folder = tmp_path / "a"
     flags = [f if f != "12" else "1000000" for f in FLAGS]
-    process = command("train", "advection", *flags, "--out", folder)
-    deadline = time.time() + 120
+    process = begin(
+        *("-m", "sdifp", "train", "advection", *flags, "--out", folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.time() + _HANGS
     while not (folder / "metrics.jsonl").exists() or not (
         (folder / "metrics.jsonl").read_text()
     ):
@@ -588,7 +665,7 @@ def test_signals_write_a_checkpoint_and_say_how_to_go_on(tmp_path, number):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=_HANGS)
     assert process.returncode == 128 + number
     assert out == ""
     assert f"of 1000000; go on with: sdifp resume {folder}" in err
@@ -598,30 +675,26 @@ def test_signals_write_a_checkpoint_and_say_how_to_go_on(tmp_path, number):
     assert 'precision = "float32"' in (folder / "config.toml").read_text()
 
 
-@pytest.mark.slow
-def test_a_closed_terminal_stops_a_run_with_a_checkpoint(tmp_path):
+@pytest.mark.validate
+def test_a_closed_terminal_stops_a_run_with_a_checkpoint(tmp_path, begin):
     folder = tmp_path / "a"
     flags = [f if f != "12" else "1000000" for f in FLAGS]
     ours, theirs = pty.openpty()
     # The terminal is that of the session, whose end is told to its processes.
-    begin = (
+    script = (
         "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
         "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     )
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-c", begin, "-m", "sdifp", "train", "advection"),
-            *(*flags, "--out", folder),
-        ],
+    process = begin(
+        *("-c", script, "-m", "sdifp", "train", "advection", *flags, "--out", folder),
         **{"stdin": theirs, "stdout": theirs, "stderr": theirs},
-        env={**os.environ, **QUICK},
         start_new_session=True,
     )
     os.close(theirs)
     while not (folder / "metrics.jsonl").exists():
         assert os.read(ours, 2**16)
     os.close(ours)
-    assert process.wait(60) == 128 + signal.SIGHUP
+    assert process.wait(_HANGS) == 128 + signal.SIGHUP
     assert list((folder / "checkpoints").iterdir())
 
 

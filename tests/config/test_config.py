@@ -1,7 +1,6 @@
 """Configurations: read, written, checked, and the objects that they stand for."""
 
 import dataclasses
-import inspect
 import subprocess
 import sys
 
@@ -13,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdifp
-from sdifp._config import LISTED, NAMES, Expression, nearest, parse
-from sdifp._run import build, describe
+from sdifp._config import Expression, listed, parse
+from sdifp._config._objects import argument_docs, inner_makers, makers
+from sdifp._nearest import nearest
+from sdifp.runs import build, describe, precision_for
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,10 @@ def test_what_is_written_is_read_again(expression):
         ({"method": "[1]"}, "method must be a name with arguments"),
         ({"steps": "many"}, "steps must be a whole number, got 'many'"),
         ({"steps": True}, "steps must be a whole number, got True"),
-        ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
+        ({"steps": 0}, "steps must be a positive integer, got 0"),
+        ({"keep": 0}, "keep must be a whole number of at least 1, got 0"),
         ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
-        ({"causal": float("nan")}, "causal must be a number of at least 0, got nan"),
+        ({"causal": float("nan")}, "causal must be finite and not negative, got nan"),
         ({"hard_initial": 1}, "hard_initial must be true or false, got 1"),
         ({"recipe": "fst"}, "recipe must be fast or accurate, got 'fst'; did you"),
     ],
@@ -95,8 +97,8 @@ def test_file_is_read_as_it_was_written(tmp_path):
     )
     file = tmp_path / "c.toml"
     file.write_text(config.to_toml())
-    assert sdifp.load_config(file) == config
-    changed = sdifp.load_config(file, steps=8, method="plain")
+    assert sdifp.runs.load_config(file) == config
+    changed = sdifp.runs.load_config(file, steps=8, method="plain")
     assert config.changes(changed) == [
         "method was 'Soft(2.5)' and is 'Plain()'",
         "steps was 7 and is 8",
@@ -118,13 +120,13 @@ def test_wrong_files_are_named(tmp_path, text, words, as_user):
     file = tmp_path / "c.toml"
     file.write_text(text)
     with pytest.raises(ValueError, match=r"c\.toml.*") as caught:
-        sdifp.load_config(file)
+        sdifp.runs.load_config(file)
     assert words in str(caught.value)
 
 
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"none\.toml cannot be read: No such file"):
-        sdifp.load_config(tmp_path / "none.toml")
+        sdifp.runs.load_config(tmp_path / "none.toml")
 
 
 def test_the_dimension_can_be_given_apart():
@@ -141,7 +143,7 @@ def test_the_dimension_can_be_given_apart():
 LOW = ("fokker_planck", "heat_dirichlet")
 PROBLEMS = [
     f"{name}({d})"
-    for name in NAMES["problems"]
+    for name in listed()["problems"]
     for d in ((1, 2) if name in LOW else (1, 2, 100))
 ]
 
@@ -150,12 +152,12 @@ PROBLEMS = [
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_complete_configuration_stands_for_the_same(problem, recipe, tmp_path):
     first = build(sdifp.Config(problem, recipe=recipe))
-    assert first.recipe == getattr(first.problem, recipe)
+    assert first.recipe == sdifp.training.recipe_for(first.problem, recipe)
     file = tmp_path / "c.toml"
     file.write_text(first.config.to_toml())
-    again = build(sdifp.load_config(file))
+    again = build(sdifp.runs.load_config(file))
     assert again.config == first.config
-    assert again.recipe == first.recipe.but(final_nodes=first.config.final_nodes)
+    assert again.recipe == first.recipe.replace(final_nodes=first.config.final_nodes)
     assert None not in {
         getattr(first.config, f) for f in ("network", "optimiser", "steps", "every")
     }
@@ -188,13 +190,14 @@ def test_arguments_reach_the_objects():
     built = build(config)
     optimiser = built.recipe.optimiser
     assert (optimiser.rate, optimiser.decay, optimiser.clip) == (
-        *(2e-3, sdifp.Cosine(0.1), 1.0),
+        *(2e-3, sdifp.training.Cosine(0.1), 1.0),
     )
-    assert built.recipe.points == sdifp.GridPoints(3, 5)
-    assert built.recipe.network == sdifp.Architecture(7, 2)
+    assert built.recipe.points == sdifp.training.GridPoints(3, 5)
+    assert built.recipe.network == sdifp.training.Architecture(7, 2)
     assert (built.recipe.steps, built.config.every) == (11, 4)
-    times = jnp.array([0.0, 1.0])
-    assert np.allclose(np.diff(np.log(jax.vmap(built.problem.mass)(times))), 0.25)
+    mass = lambda t: built.problem.mean_target(built.problem.invariants[0], t)
+    masses = jax.vmap(mass)(jnp.array([0.0, 1.0]))
+    assert np.allclose(np.diff(np.log(masses)), 0.25)
 
 
 @pytest.mark.parametrize(
@@ -213,41 +216,78 @@ def test_arguments_that_objects_refuse_are_named(fields, words, as_user):
 
 
 def test_names_are_those_of_the_library():
-    functions = lambda module: {
-        n
-        for n, f in vars(module).items()
-        if inspect.isfunction(f) and f.__module__.startswith("sdifp.problems")
+    names = {kind: set(found) for kind, found in listed().items()}
+    assert names["problems"] == {
+        *("advection", "fokker_planck", "heat_dirichlet", "kdv", "manufactured"),
+        *("reaction_diffusion", "wave"),
     }
-    assert set(NAMES["problems"]) == functions(sdifp.problems) - {"check_grid"}
-    for kind, base in {
-        "methods": sdifp.Method,
-        "points": sdifp.Points,
-        "gradients": sdifp.GradientMode,
-        "decays": sdifp.Decay,
-        "samplers": sdifp.Sampler,
-        "paths": sdifp.Path,
-        "optimisers": sdifp.Optimiser,
-        "estimators": sdifp.Estimator,
-    }.items():
-        found = {
-            n
-            for n in dir(sdifp)
-            if inspect.isclass(c := getattr(sdifp, n))
-            and issubclass(c, base)
-            and c is not base
-        }
-        # A transformation of Optax cannot be written as text; stde is a function.
-        found = found - {"Optax"} | ({"stde"} if kind == "estimators" else set())
-        assert set(NAMES[kind]) == found, kind
-    assert all(hasattr(sdifp, n) for n in NAMES["rules"])
-    assert set(LISTED) <= set(NAMES)
-    assert nearest("gaus-legendre", NAMES["rules"]) == "did you mean gauss_legendre?"
+    assert names["methods"] == {
+        *("Plain", "PostHoc", "Soft", "AugmentedLagrangian", "GridProjection"),
+        "SDIFP",
+    }
+    # A transformation of Optax cannot be written as text.
+    assert names["optimisers"] == {"Adam", "LBFGS", "LevenbergMarquardt"}
+    assert names["estimators"] == {
+        *("Full", "Independent", "Symmetric", "Disjoint", "Shared", "stde"),
+    }
+    assert names["gradients"] == {"Exact", "Subsampled", "MiniBatch", "Detached"}
+    assert names["networks"] == {"Architecture"}
+    assert names["points"] == {"RandomPoints", "GridPoints"}
+    assert {"sobol", "lattice", "from_points", "rule_for"} < names["rules"]
+    assert set(makers(sdifp.training.Decay)) == {"Constant", "Linear", "Cosine"}
+    # What arguments may be, and their arguments.
+    inner = set(inner_makers(sdifp.training.Method))
+    assert names["gradients"] | names["estimators"] < inner
+    assert {"Rademacher", "VmappedJet"} < inner
+    assert "Cosine" not in inner
+    assert nearest("gaus-legendre", names["rules"]) == "did you mean gauss_legendre?"
 
 
-def test_configurations_need_no_jax():
+def test_all_names_and_fields_have_a_sentence():
+    for kind, found in listed().items():
+        for name, line in found.items():
+            assert len(line) > 10, f"{kind}: {name}"
+            assert "\n" not in line
+    texts = sdifp.Config.help()
+    assert list(texts) == [f.name for f in dataclasses.fields(sdifp.Config)]
+    assert texts["seed"] == "Random seed."
+    for text in texts.values():
+        assert text[-1] == "."
+    recipe = {f.name for f in dataclasses.fields(sdifp.Recipe)}
+    assert set(argument_docs(sdifp.Recipe)) == recipe
+    assert recipe < set(texts)
+
+
+def test_the_precision_is_known_before_a_problem_of_the_library_is_made():
+    known = lambda *args, **fields: precision_for(sdifp.Config(*args, **fields))
+    assert known("kdv") == "float64"
+    assert known("kdv(2)") == "float32"
+    assert known("kdv", optimiser="Adam") == "float32"
+    assert known("kdv(2)", precision="float64") == "float64"
+    for problem in PROBLEMS:
+        for recipe in ("fast", "accurate"):
+            config = sdifp.Config(problem, recipe=recipe)
+            assert precision_for(config) == build(config).precision
+    # A file has to be executed, unless the optimiser needs float64 anyway.
+    assert known("mine.py") is None
+    assert known("mine.py", optimiser="Adam") is None
+    assert known("mine.py", optimiser="LevenbergMarquardt") == "float64"
+
+
+@pytest.mark.parametrize("version", [1, 3, "two"])
+def test_files_of_another_format_are_refused(tmp_path, version, as_user):
+    file = tmp_path / "c.toml"
+    text = sdifp.Config("kdv").to_toml()
+    assert "\nformat = 2\n" in text
+    file.write_text(text.replace("format = 2", f"format = {version!r}"))
+    with pytest.raises(ValueError, match=r"c\.toml") as caught:
+        sdifp.runs.load_config(file)
+    assert f"in format {version!r}" in str(caught.value)
+
+
+def test_folders_and_reports_need_no_jax():
     code = (
-        "import sys, sdifp._config, sdifp._report, sdifp._cli; "
-        "sdifp._config.Config('kdv', method='soft(2)').to_toml(); "
-        "sys.exit('jax' in sys.modules)"
+        "import sys, sdifp._folder, sdifp._report, sdifp._cli._main, "
+        "sdifp._cli._inspect; sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

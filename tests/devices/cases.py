@@ -5,7 +5,6 @@ import jax
 import jax.numpy as jnp
 
 import sdifp
-from sdifp._field._field import at_with_series
 
 KEY = jax.random.key(5)
 
@@ -24,7 +23,7 @@ def field(rule, width, **options):
         eqx.nn.MLP(rule.dimension + 1, "scalar", width, 2, jnp.tanh, key=KEY),
     )
     u = sdifp.conserve(net, rule, 0.3, lambda t: 1.0 + t, **options)
-    return u.redraw(KEY)
+    return u.resample(KEY)
 
 
 def bump(x):
@@ -34,24 +33,31 @@ def bump(x):
 CASES = {
     # 20001 nodes are no multiple of five parts.
     "padded": lambda: field(
-        sdifp.monte_carlo(sdifp.Box.cube(3), 20001, key=KEY), 32, profile=bump
+        sdifp.quadrature.monte_carlo(sdifp.Box.cube(3), 20001, key=KEY),
+        32,
+        profile=bump,
     ),
     "in chunks": lambda: field(
-        sdifp.sobol(sdifp.Box.cube(4), 2**15, key=KEY), 16, gradient=sdifp.Exact(400)
+        sdifp.quadrature.sobol(sdifp.Box.cube(4), 2**15, key=KEY),
+        16,
+        gradient=sdifp.field.Exact(400),
     ),
     "subsampled": lambda: field(
-        sdifp.lattice(sdifp.Box.cube(3), 2**15, key=KEY),
+        sdifp.quadrature.lattice(sdifp.Box.cube(3), 2**15, key=KEY),
         32,
-        gradient=sdifp.Subsampled(50),
+        gradient=sdifp.field.Subsampled(50),
     ),
     # Two parts for up to eight devices, and one.
-    "few parts": lambda: field(sdifp.midpoint(sdifp.Box.cube(2), 80), 16),
+    "few parts": lambda: field(sdifp.quadrature.midpoint(sdifp.Box.cube(2), 80), 16),
     "one part": lambda: field(
-        sdifp.midpoint(sdifp.Box.cube(1), 300), 16, gradient=sdifp.Exact(7)
+        sdifp.quadrature.midpoint(sdifp.Box.cube(1), 300),
+        16,
+        gradient=sdifp.field.Exact(7),
     ),
 }
 
 
 def coefficients(u, times):
     """Scale, level, pivot and offset with their first derivatives by t."""
-    return jax.vmap(lambda t: at_with_series(u, t, 1)[1])(times)
+    found = jax.vmap(lambda t: u.expand(t, 1).correction)(times)
+    return jnp.stack(found.coefficients, -1)

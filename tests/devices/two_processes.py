@@ -19,7 +19,7 @@ def main(number, port, out):
     import sdifp
 
     found = {}
-    with jax.set_mesh(sdifp.mesh()):
+    with jax.set_mesh(sdifp.training.mesh()):
         for name in ("padded", "subsampled"):
             times = jnp.linspace(0.1, 0.9, 3)
             value = eqx.filter_jit(coefficients)(CASES[name](), times)

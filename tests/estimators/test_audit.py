@@ -26,21 +26,23 @@ class Net(eqx.Module):
         return self.mlp(jnp.sin(x))
 
 
-RESIDUAL = sdifp.Residual(sdifp.reaction(1.0) - sdifp.laplacian(jnp.arange(1.0, D + 1)))
+RESIDUAL = sdifp.Residual(
+    sdifp.operators.reaction(1.0) - sdifp.laplacian(jnp.arange(1.0, D + 1))
+)
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_audit_finds_what_is_biased_and_agrees_with_the_formula(tmp_path):
-    result = sdifp.audit(
+    result = sdifp.estimators.audit(
         RESIDUAL,
         Net(),
         X,
         key=KEY,
         estimators={
-            "full": sdifp.Full(),
-            "independent": sdifp.Independent(2),
-            "shared": sdifp.Shared(2),
-            "shared Gaussian": sdifp.Shared(1, sdifp.Gaussian()),
+            "full": sdifp.estimators.Full(),
+            "independent": sdifp.estimators.Independent(2),
+            "shared": sdifp.estimators.Shared(2),
+            "shared Gaussian": sdifp.estimators.Shared(1, sdifp.operators.Gaussian()),
         },
         repeats=1200,
     )
@@ -75,11 +77,11 @@ def test_bad_input(as_user):
         ({"confidence": 1.0}, "confidence must be between 0 and 1, got 1.0"),
     ):
         with pytest.raises(ValueError, match=message):
-            sdifp.audit(RESIDUAL, Net(), X, key=KEY, **options)
+            sdifp.estimators.audit(RESIDUAL, Net(), X, key=KEY, **options)
     with pytest.raises(TypeError, match="estimators must be a dictionary"):
-        sdifp.audit(RESIDUAL, Net(), X, key=KEY, estimators={})
+        sdifp.estimators.audit(RESIDUAL, Net(), X, key=KEY, estimators={})
     with pytest.raises(ValueError, match="u has no parameters"):
-        sdifp.audit(RESIDUAL, lambda x: jnp.sum(x**4), X, key=KEY)
+        sdifp.estimators.audit(RESIDUAL, lambda x: jnp.sum(x**4), X, key=KEY)
 
 
 class Conserving(eqx.Module):
@@ -90,22 +92,27 @@ class Conserving(eqx.Module):
 
 
 def audit_full(gradient):
-    rule = sdifp.sobol(sdifp.Box([0.0] * D, [1.0] * D), 64, key=KEY)
+    rule = sdifp.quadrature.sobol(sdifp.Box([0.0] * D, [1.0] * D), 64, key=KEY)
     net = Conserving(jnp.linspace(1.0, 2.0, D))
     u = sdifp.conserve(net, rule, 1.0, 3.0, gradient=gradient)
-    estimators = {"full": sdifp.Full()}
-    return sdifp.audit(RESIDUAL, u, X, key=KEY, estimators=estimators, repeats=16)
+    estimators = {"full": sdifp.estimators.Full()}
+    return sdifp.estimators.audit(
+        RESIDUAL, u, X, key=KEY, estimators=estimators, repeats=16
+    )
 
 
 @pytest.mark.parametrize(
     ("gradient", "words"),
     [
-        (sdifp.Subsampled(8), r"the noise of .* Subsampled\(8\), which draws 8 nodes"),
         (
-            sdifp.MiniBatch(8),
+            sdifp.field.Subsampled(8),
+            r"the noise of .* Subsampled\(8\), which draws 8 nodes",
+        ),
+        (
+            sdifp.field.MiniBatch(8),
             r"noise and bias of .* MiniBatch\(8\), which draws 8 nodes",
         ),
-        (sdifp.Detached(), r"the bias of .* Detached\(\), which leaves out"),
+        (sdifp.field.Detached(), r"the bias of .* Detached\(\), which leaves out"),
     ],
 )
 def test_audit_says_what_the_gradient_mode_adds(gradient, words, tmp_path):
@@ -119,7 +126,7 @@ def test_audit_says_what_the_gradient_mode_adds(gradient, words, tmp_path):
 
 
 def test_an_exact_gradient_needs_no_explanation():
-    found = audit_full(sdifp.Exact())
+    found = audit_full(sdifp.field.Exact())
     assert found.rows[0].noise < 1e-10
     assert found.note is None
     assert "every row" not in str(found)

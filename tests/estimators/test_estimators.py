@@ -37,7 +37,7 @@ def residual(operator, with_time=False):
 
 X = jax.random.uniform(KEY, (2, 3, D))
 T = jnp.array([0.2, 0.7])
-RULE = sdifp.sobol(sdifp.Box.cube(D, periodic=True), 32, key=KEY)
+RULE = sdifp.quadrature.sobol(sdifp.Box.cube(D, periodic=True), 32, key=KEY)
 WEIGHTS = jnp.arange(1.0, D + 1)
 
 
@@ -67,13 +67,13 @@ def brute_force(u, x, t, with_time=False):
     return 0.5 * jnp.mean(r**2)
 
 
-OPERATOR = sdifp.reaction(0.5) - sdifp.laplacian(WEIGHTS)
+OPERATOR = sdifp.operators.reaction(0.5) - sdifp.laplacian(WEIGHTS)
 
 
 @pytest.mark.parametrize("kind", ["net", "field"])
 def test_full_is_the_exact_gradient(kind):
     u = Net() if kind == "net" else field(profile=lambda x: 1.0 + x[0] ** 2 * x[1])
-    estimator = sdifp.Full(chunk=4)
+    estimator = sdifp.estimators.Full(chunk=4)
 
     @once
     def both(u):
@@ -155,12 +155,16 @@ def score(errors, direction):
 @pytest.mark.parametrize(
     ("estimator", "unbiased", "factor"),
     [
-        (sdifp.Independent(2, 3), True, 0.0),
-        (sdifp.Symmetric(1), True, 0.0),
-        (sdifp.Independent(1, directions=sdifp.Rademacher()), True, None),
-        (sdifp.Shared(2), False, D * (D - 2) / (2 * (D - 1))),
-        (sdifp.Disjoint(1, 2), False, -D / (D - 1)),
-        (sdifp.Shared(1, sdifp.Gaussian()), False, None),
+        (sdifp.estimators.Independent(2, 3), True, 0.0),
+        (sdifp.estimators.Symmetric(1), True, 0.0),
+        (
+            sdifp.estimators.Independent(1, directions=sdifp.operators.Rademacher()),
+            True,
+            None,
+        ),
+        (sdifp.estimators.Shared(2), False, D * (D - 2) / (2 * (D - 1))),
+        (sdifp.estimators.Disjoint(1, 2), False, -D / (D - 1)),
+        (sdifp.estimators.Shared(1, sdifp.operators.Gaussian()), False, None),
     ],
     ids=str,
 )
@@ -186,10 +190,10 @@ def test_independent_draws_are_unbiased_and_the_same_test_fails_others(
 
 
 def test_nodes_of_the_fields_gradient_are_independent_of_the_terms():
-    u = field(gradient=sdifp.Subsampled(4))
+    u = field(gradient=sdifp.field.Subsampled(4))
     value, gradient = truth(field())
     count = 4096
-    losses, _, gradients = draws(sdifp.Independent(3), u, count)
+    losses, _, gradients = draws(sdifp.estimators.Independent(3), u, count)
     z, _ = score(gradients - gradient[None], gradient)
     assert abs(z) < 4.5
     assert abs(jnp.mean(losses) - value) < 4.5 * jnp.std(losses) / jnp.sqrt(count)
@@ -201,7 +205,9 @@ def test_a_network_in_a_closure_is_differentiated_too():
     def loss(params, wrap):
         own = eqx.combine(params, static)
         u = (lambda x, t: own(x, t)) if wrap else own
-        return sdifp.Independent(2)(residual(OPERATOR), u, X, T, key=KEY).loss
+        return sdifp.estimators.Independent(2)(
+            residual(OPERATOR), u, X, T, key=KEY
+        ).loss
 
     params, static = eqx.partition(net, eqx.is_inexact_array)
     a, b = once(
@@ -212,14 +218,17 @@ def test_a_network_in_a_closure_is_differentiated_too():
 
 
 def test_chunks_change_nothing_but_rounding():
-    values = [draws(sdifp.Symmetric(2, chunk=chunk), Net(), 2) for chunk in (4, 100)]
+    values = [
+        draws(sdifp.estimators.Symmetric(2, chunk=chunk), Net(), 2)
+        for chunk in (4, 100)
+    ]
     for other in values[1:]:
         np.testing.assert_allclose(values[0][2], other[2], rtol=1e-11, atol=1e-11)
 
 
 def test_stde_is_the_shared_mode_with_another_evaluation():
-    ours = draws(sdifp.Shared(2), Net(), 2)
-    theirs = draws(sdifp.stde(2), Net(), 2)
+    ours = draws(sdifp.estimators.Shared(2), Net(), 2)
+    theirs = draws(sdifp.estimators.stde(2), Net(), 2)
     np.testing.assert_allclose(ours[2], theirs[2], rtol=1e-10, atol=1e-12)
 
 
@@ -231,7 +240,7 @@ def temporaries(d, count, ansatz=False):
     def loss(params, x):
         own = eqx.combine(params, static)
         u = lambda x: ((1.0 - jnp.sum(x**2)) if ansatz else 1.0) * own(x)
-        estimator = sdifp.Independent(count, chunk=100)
+        estimator = sdifp.estimators.Independent(count, chunk=100)
         return estimator(sdifp.Residual(sdifp.laplacian()), u, x, key=KEY).loss
 
     x = jax.ShapeDtypeStruct((100, d), jnp.float32)
@@ -239,7 +248,7 @@ def temporaries(d, count, ansatz=False):
     return done.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_memory_is_linear_in_terms_and_flat_in_dimension():
     few, many, wide = temporaries(64, 16), temporaries(64, 64), temporaries(6400, 16)
     assert 2.5 < many / few < 4.5
@@ -254,25 +263,40 @@ def test_a_hundred_thousand_dimensions_fit():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda r, u: sdifp.Independent(7)(r, u, X, T, key=KEY), "at most the 6 terms"),
-        (lambda r, u: sdifp.Shared(0), "n must be a positive integer, got 0"),
-        (lambda r, u: sdifp.Disjoint(4)(r, u, X, T, key=KEY), "6 terms .* got 8"),
-        (lambda r, u: sdifp.Full()(r, u, X, key=KEY), "cannot be evaluated as u.x."),
-        (lambda r, u: sdifp.Full()(r, u, X, T[:1], key=KEY), "t must be one time"),
         (
-            lambda r, u: sdifp.Full()(
+            lambda r, u: sdifp.estimators.Independent(7)(r, u, X, T, key=KEY),
+            "at most the 6 terms",
+        ),
+        (
+            lambda r, u: sdifp.estimators.Shared(0),
+            "n must be a positive integer, got 0",
+        ),
+        (
+            lambda r, u: sdifp.estimators.Disjoint(4)(r, u, X, T, key=KEY),
+            "6 terms .* got 8",
+        ),
+        (
+            lambda r, u: sdifp.estimators.Full()(r, u, X, key=KEY),
+            "cannot be evaluated as u.x.",
+        ),
+        (
+            lambda r, u: sdifp.estimators.Full()(r, u, X, T[:1], key=KEY),
+            "t must be one time",
+        ),
+        (
+            lambda r, u: sdifp.estimators.Full()(
                 sdifp.Residual(OPERATOR, remainder=lambda u, x, t: x), u, X, T, key=KEY
             ),
             "remainder must return one number",
         ),
         (
-            lambda r, u: sdifp.Full()(
+            lambda r, u: sdifp.estimators.Full()(
                 sdifp.Residual(OPERATOR, lambda u, grad, x, t: grad), u, X, T, key=KEY
             ),
             "local must return one number",
         ),
         (
-            lambda r, u: sdifp.Full()(
+            lambda r, u: sdifp.estimators.Full()(
                 sdifp.Residual(OPERATOR, None, lambda x, t: x), u, X, T, key=KEY
             ),
             "source must return one number",
@@ -291,14 +315,20 @@ def test_operator_of_a_residual_is_checked(as_user):
 
 def test_points_are_constants_and_many_chunks_mix_precisions():
     slope = once(
-        jax.grad(lambda x: sdifp.Full()(residual(OPERATOR), Net(), x, T, key=KEY).loss)
+        jax.grad(
+            lambda x: (
+                sdifp.estimators.Full()(residual(OPERATOR), Net(), x, T, key=KEY).loss
+            )
+        )
     )
     assert jnp.array_equal(slope(X), jnp.zeros_like(X))
     u = lambda x: jnp.sum(jnp.sin(x)) * jnp.asarray(1.5, jnp.float64)
     r = sdifp.Residual(sdifp.laplacian(), None, lambda x: u(x))
     single = X[0].astype(jnp.float32)
     loss, whole = once(
-        lambda x: [sdifp.Full(chunk=c)(r, u, x, key=KEY).loss for c in (2, None)]
+        lambda x: [
+            sdifp.estimators.Full(chunk=c)(r, u, x, key=KEY).loss for c in (2, None)
+        ]
     )(single)
     assert loss == pytest.approx(float(whole), rel=1e-6)
 
@@ -314,14 +344,18 @@ def test_a_field_at_one_time_has_no_time():
 @pytest.mark.parametrize(
     ("error", "message", "make"),
     [
-        (ValueError, "j must be a positive", lambda: sdifp.Disjoint(3, -1)),
-        (ValueError, "i must be a positive", lambda: sdifp.Independent(True)),
-        (ValueError, "n must be a positive", lambda: sdifp.Symmetric(1.5)),
+        (ValueError, "j must be a positive", lambda: sdifp.estimators.Disjoint(3, -1)),
+        (
+            ValueError,
+            "i must be a positive",
+            lambda: sdifp.estimators.Independent(True),
+        ),
+        (ValueError, "n must be a positive", lambda: sdifp.estimators.Symmetric(1.5)),
         (TypeError, "local must be a f", lambda: sdifp.Residual(OPERATOR, 3.0)),
         (
             TypeError,
             "must be a Residual",
-            lambda: sdifp.Full()(OPERATOR, 0, X, key=KEY),
+            lambda: sdifp.estimators.Full()(OPERATOR, 0, X, key=KEY),
         ),
     ],
 )

@@ -15,7 +15,7 @@ import sdifp
 
 KEY = jax.random.key(6)
 BOX = sdifp.Box([0.0, 0.0], [2.0, 1.0])
-RULE = sdifp.gauss_legendre(BOX, 6)
+RULE = sdifp.quadrature.gauss_legendre(BOX, 6)
 POINTS = BOX.sample(KEY, 30)
 
 
@@ -52,8 +52,10 @@ def exported(field, file, **options):
 def test_numbers_are_those_of_the_field(name, tmp_path):
     net = {"mlp": mlp(), "components": mlp(2), "loops": looped}[name]
     several = name == "components"
-    mass, energy = ([1.0, None], [30.0, 2.0]) if several else (1.0, 30.0)
-    frozen = sdifp.conserve(net, RULE, mass, energy).freeze((0, 1), tolerance=1e-4)
+    mass, squared_norm = ([1.0, None], [30.0, 2.0]) if several else (1.0, 30.0)
+    frozen = sdifp.conserve(net, RULE, mass, squared_norm).freeze(
+        (0, 1), tolerance=1e-4
+    )
     program = exported(frozen, tmp_path / "f")
     for n, t in ((1, 0.0), (30, 0.3), (7, float(frozen.times[2])), (2, 1.0)):
         want = jax.vmap(lambda x, t=t: frozen(x, t))(POINTS[:n])
@@ -72,7 +74,7 @@ def test_no_time_and_a_profile(tmp_path):
 
 def test_single_precision(tmp_path):
     with jax.enable_x64(False):
-        rule = sdifp.gauss_legendre(BOX, 6)
+        rule = sdifp.quadrature.gauss_legendre(BOX, 6)
         net = lambda x, t: jnp.exp(jnp.sin(x[0] - t)) * x[1]
         frozen = sdifp.conserve(net, rule, 1.0, 3.0).freeze((0.0, 1.0))
         program = exported(frozen, tmp_path / "f")
@@ -87,7 +89,9 @@ def test_single_precision(tmp_path):
 def test_the_code_of_the_page_without_sdifp(tmp_path):
     box = sdifp.Box([0.0], [1.0], periodic=True)
     net = lambda x, t: jnp.exp(jnp.sin(2.0 * jnp.pi * (x[0] - t)))
-    frozen = sdifp.conserve(net, sdifp.trapezoid(box, 16), 1.0, 3.0).freeze((0.0, 1.0))
+    frozen = sdifp.conserve(net, sdifp.quadrature.trapezoid(box, 16), 1.0, 3.0).freeze(
+        (0.0, 1.0)
+    )
     frozen.export(tmp_path / "field.jax")
     code = code_under("frozen.md", "Export") + (
         "import sys\n"

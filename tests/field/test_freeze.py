@@ -10,11 +10,11 @@ from scipy.interpolate import BarycentricInterpolator, FloaterHormannInterpolato
 
 import sdifp
 from sdifp._core._tabulate import chebyshev, floater_hormann
-from sdifp._field._freeze import _barycentric
+from sdifp.field._freeze import _barycentric
 
 KEY = jax.random.key(2)
 BOX = sdifp.Box([0.0], [2.0], periodic=True)
-RULE = sdifp.trapezoid(BOX, 24)
+RULE = sdifp.quadrature.trapezoid(BOX, 24)
 
 
 class Net(eqx.Module):
@@ -97,7 +97,7 @@ def test_time_derivatives_are_right_on_the_nodes_too():
 
 def test_default_tolerance_in_single_precision():
     with jax.enable_x64(False):
-        rule = sdifp.trapezoid(BOX, 24)
+        rule = sdifp.quadrature.trapezoid(BOX, 24)
         net = lambda x, t: jnp.exp(jnp.sin(jnp.pi * (x[0] - t)))
         u = sdifp.conserve(net, rule, 1.0, lambda t: 2.0 + t)
         frozen = u.freeze((0.0, 1.0))
@@ -122,7 +122,7 @@ def test_short_formats_come_back(tmp_path):
 
     frozen = sdifp.conserve(net(0.5), RULE, 1.0, 2.0).freeze((0.0, 1.0))
     frozen.save(tmp_path / "b.npz")
-    again = sdifp.FrozenField.load(tmp_path / "b.npz", net(0.0))
+    again = sdifp.field.FrozenField.load(tmp_path / "b.npz", net(0.0))
     assert float(again(X, 0.3)) == float(frozen(X, 0.3))
 
 
@@ -136,7 +136,7 @@ def test_network_without_time_and_with_a_profile(tmp_path):
     profile = lambda x: x[0] * (1 - x[0])
     u = sdifp.conserve(
         lambda x: jnp.sin(jnp.pi * x[0]) * (1 + x[0]),
-        sdifp.gauss_legendre(box, 16),
+        sdifp.quadrature.gauss_legendre(box, 16),
         0.5,
         0.4,
         profile=profile,
@@ -145,8 +145,8 @@ def test_network_without_time_and_with_a_profile(tmp_path):
     assert float(frozen(X)) == pytest.approx(float(u(X)), rel=1e-12)
     frozen.save(tmp_path / "f.npz")
     with pytest.raises(ValueError, match="give it as profile"):
-        sdifp.FrozenField.load(tmp_path / "f.npz", u.net)
-    again = sdifp.FrozenField.load(tmp_path / "f.npz", u.net, profile)
+        sdifp.field.FrozenField.load(tmp_path / "f.npz", u.net)
+    again = sdifp.field.FrozenField.load(tmp_path / "f.npz", u.net, profile)
     assert float(again(X)) == float(frozen(X))
 
 
@@ -163,7 +163,7 @@ def test_file_comes_back_without_pickle(tmp_path):
     file = tmp_path / "frozen.npz"
     FROZEN.save(file)
     blank = Net(eqx.nn.MLP(3, "scalar", 8, 2, jnp.tanh, key=jax.random.key(99)))
-    again = sdifp.FrozenField.load(file, blank)
+    again = sdifp.field.FrozenField.load(file, blank)
     assert float(again(X, 0.3)) == float(FROZEN(X, 0.3))
     assert again.accuracy == FROZEN.accuracy
     with np.load(file, allow_pickle=False) as data:
@@ -205,17 +205,17 @@ class TestBadInput:
         file = tmp_path / "x.npz"
         file.write_text("no")
         with pytest.raises(ValueError, match="is not a frozen field"):
-            sdifp.FrozenField.load(file, NET)
+            sdifp.field.FrozenField.load(file, NET)
         for content in (b"", b"PK\x03\x04no"):
             file.write_bytes(content)
             with pytest.raises(ValueError, match="is not a frozen field"):
-                sdifp.FrozenField.load(file, NET)
+                sdifp.field.FrozenField.load(file, NET)
         np.savez(file, a=np.ones(2))
         with pytest.raises(ValueError, match="is not a frozen field"):
-            sdifp.FrozenField.load(file, NET)
+            sdifp.field.FrozenField.load(file, NET)
         FROZEN.save(file)
         small = Net(eqx.nn.MLP(3, "scalar", 4, 2, jnp.tanh, key=KEY))
         with pytest.raises(
             ValueError, match=r"leaf_0000 has shape \(4, 3\) in net and"
         ):
-            sdifp.FrozenField.load(file, small)
+            sdifp.field.FrozenField.load(file, small)

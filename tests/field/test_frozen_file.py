@@ -20,7 +20,7 @@ from pages import code_under
 import sdifp
 
 BOX = sdifp.Box([0.0], [2.0], periodic=True)
-RULE = sdifp.trapezoid(BOX, 16)
+RULE = sdifp.quadrature.trapezoid(BOX, 16)
 
 
 class Net(eqx.Module):
@@ -60,7 +60,7 @@ def load(file, net=BLANK):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return sdifp.FrozenField.load(file, net)
+            return sdifp.field.FrozenField.load(file, net)
         except ValueError as error:
             text = "".join(traceback.format_exception(error))
     # One sentence, and no other error above it.
@@ -290,7 +290,7 @@ def test_networks_that_do_not_fit(file):
 def test_double_precision_is_read_in_single(file):
     want = float(FROZEN(jnp.array([0.4]), 0.3))
     with jax.enable_x64(False):
-        again = sdifp.FrozenField.load(file, net(0.0))
+        again = sdifp.field.FrozenField.load(file, net(0.0))
         assert again.net.weight.dtype == jnp.float32
         assert float(again(jnp.array([0.4]), 0.3)) == pytest.approx(want, rel=1e-5)
 
@@ -344,7 +344,7 @@ def test_the_numpy_code_of_the_page_for_components_and_a_profile(tmp_path):
     box = sdifp.Box([0.0], [1.0])
     bump = lambda x: x[0] * (1.0 - x[0])
     still = lambda x: jnp.stack([bump(x) * jnp.exp(x[0]), bump(x) * (2.0 + x[0])])
-    rule = sdifp.gauss_legendre(box, 12)
+    rule = sdifp.quadrature.gauss_legendre(box, 12)
     frozen = sdifp.conserve(still, rule, [0.5, 0.1], [0.4, 0.2], profile=bump).freeze()
     xs = box.sample(jax.random.key(0), 7)
     column = jax.vmap(bump)(xs)[:, None]

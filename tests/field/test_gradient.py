@@ -39,7 +39,10 @@ def points_rule(decades):
     return sdifp.from_points(BOX, nodes, weights / weights.sum())
 
 
-RULES = {"uniform": sdifp.trapezoid(BOX, 48), "spread weights": points_rule(2.0)}
+RULES = {
+    "uniform": sdifp.quadrature.trapezoid(BOX, 48),
+    "spread weights": points_rule(2.0),
+}
 XS = jnp.linspace(0.1, 1.9, 4)[:, None]
 
 
@@ -103,7 +106,12 @@ def conserved(rule, mode):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
     "mode",
-    [sdifp.Exact(), sdifp.Exact(chunk=7), sdifp.Subsampled(8), sdifp.MiniBatch(8)],
+    [
+        sdifp.field.Exact(),
+        sdifp.field.Exact(chunk=7),
+        sdifp.field.Subsampled(8),
+        sdifp.field.MiniBatch(8),
+    ],
     ids=repr,
 )
 def test_exact_gradient_equals_the_in_graph_one(loss, mode):
@@ -114,11 +122,12 @@ def test_exact_gradient_equals_the_in_graph_one(loss, mode):
 
 
 @pytest.mark.parametrize(
-    "mode", [sdifp.Subsampled(8), sdifp.Subsampled(48), sdifp.Detached()]
+    "mode",
+    [sdifp.field.Subsampled(8), sdifp.field.Subsampled(48), sdifp.field.Detached()],
 )
 def test_value_and_time_derivative_do_not_depend_on_the_mode(mode):
-    exact = conserved("spread weights", sdifp.Exact())
-    other = conserved("spread weights", mode).redraw(KEY)
+    exact = conserved("spread weights", sdifp.field.Exact())
+    other = conserved("spread weights", mode).resample(KEY)
     both = once(lambda u: [loss(u) for loss in LOSSES.values()])
     for got, want in zip(both(other), both(exact), strict=True):
         assert float(got) == pytest.approx(float(want), rel=1e-12)
@@ -126,8 +135,8 @@ def test_value_and_time_derivative_do_not_depend_on_the_mode(mode):
 
 def test_all_nodes_in_the_sample_give_the_exact_gradient():
     for stratified in (True, False):
-        mode = sdifp.Subsampled(48, stratified)
-        u = conserved("spread weights", mode).redraw(KEY)
+        mode = sdifp.field.Subsampled(48, stratified)
+        u = conserved("spread weights", mode).resample(KEY)
         got = once(gradient)(residual_loss, u)
         want = oracle("residual", "spread weights")
         assert np.allclose(got, want, rtol=1e-9, atol=1e-10 * abs(want).max())
@@ -136,7 +145,7 @@ def test_all_nodes_in_the_sample_give_the_exact_gradient():
 def scores(rule, loss, mode):
     """Mean error of the gradient over its standard error, for each parameter."""
     u = conserved(rule, mode)
-    run = once(jax.vmap(lambda key: gradient(LOSSES[loss], u.redraw(key))))
+    run = once(jax.vmap(lambda key: gradient(LOSSES[loss], u.resample(key))))
     samples = np.asarray(run(jax.random.split(KEY, REPEATS)))
     error = samples.mean(0) - oracle(loss, rule)
     size = samples.std(0, ddof=1) / np.sqrt(REPEATS)
@@ -153,7 +162,7 @@ def looks_unbiased(z):
 def test_subsampled_gradient_is_unbiased_and_strata_have_less_noise(rule, loss):
     noise = {}
     for stratified in (True, False):
-        z, samples = scores(rule, loss, sdifp.Subsampled(8, stratified))
+        z, samples = scores(rule, loss, sdifp.field.Subsampled(8, stratified))
         noise[stratified] = samples.std(0)
         assert noise[stratified].max() > 1e-3
         assert looks_unbiased(z)
@@ -162,15 +171,17 @@ def test_subsampled_gradient_is_unbiased_and_strata_have_less_noise(rule, loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("mode", [sdifp.Detached(), sdifp.MiniBatch(8)], ids=repr)
+@pytest.mark.parametrize(
+    "mode", [sdifp.field.Detached(), sdifp.field.MiniBatch(8)], ids=repr
+)
 def test_the_biased_modes_fail_the_same_test(loss, mode):
     z, _ = scores("spread weights", loss, mode)
     assert not looks_unbiased(z)
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_forgetting_the_importance_factor_fails_the_same_test(monkeypatch):
-    from sdifp._field import _gradient
+    from sdifp.field import _gradient
 
     choose = _gradient.choose_nodes
 
@@ -181,7 +192,7 @@ def test_forgetting_the_importance_factor_fails_the_same_test(monkeypatch):
 
     monkeypatch.setattr(_gradient, "choose_nodes", unweighted)
     jax.clear_caches()
-    z, _ = scores("spread weights", "rate", sdifp.Subsampled(8))
+    z, _ = scores("spread weights", "rate", sdifp.field.Subsampled(8))
     jax.clear_caches()
     assert not looks_unbiased(z)
 
@@ -192,9 +203,9 @@ def test_forgetting_the_importance_factor_fails_the_same_test(monkeypatch):
 )
 @pytest.mark.parametrize(("size", "k"), [(8, 3), (16, 16), (256, 16)])
 def test_chosen_nodes_are_different_and_sums_unbiased(kind, size, k, stratified):
-    from sdifp._field._gradient import choose_nodes
+    from sdifp.field._gradient import choose_nodes
 
-    rule = getattr(sdifp, kind)(sdifp.Box.cube(2), size, key=KEY)
+    rule = getattr(sdifp.quadrature, kind)(sdifp.Box.cube(2), size, key=KEY)
     keys = jax.random.split(KEY, 4000)
     choose = lambda key: choose_nodes(key, rule, k, stratified)
     index, factor = once(jax.vmap(choose))(keys)
@@ -207,11 +218,11 @@ def test_chosen_nodes_are_different_and_sums_unbiased(kind, size, k, stratified)
     assert error <= 5 * sums.std() / np.sqrt(4000) + 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_exact_gradient_takes_memory_that_does_not_grow_with_the_rule():
     def extra(size):
-        rule = sdifp.monte_carlo(BOX, size, key=KEY)
-        u = sdifp.conserve(NET, rule, mass, 1.5, gradient=sdifp.Exact(1000))
+        rule = sdifp.quadrature.monte_carlo(BOX, size, key=KEY)
+        u = sdifp.conserve(NET, rule, mass, 1.5, gradient=sdifp.field.Exact(1000))
         params, static = eqx.partition(u, eqx.is_inexact_array)
         run = jax.jit(jax.grad(lambda p: residual_loss(eqx.combine(p, static))))
         return run.lower(params).compile().memory_analysis().temp_size_in_bytes
@@ -222,21 +233,23 @@ def test_exact_gradient_takes_memory_that_does_not_grow_with_the_rule():
     assert large < 1.5 * small + 8 * 60_000
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_subsampled_gradient_takes_memory_of_the_sample_only():
     def extra(mode):
-        rule = sdifp.monte_carlo(BOX, 100_000, key=KEY)
-        u = sdifp.conserve(NET, rule, mass, 1.5, gradient=mode).redraw(KEY)
+        rule = sdifp.quadrature.monte_carlo(BOX, 100_000, key=KEY)
+        u = sdifp.conserve(NET, rule, mass, 1.5, gradient=mode).resample(KEY)
         params, static = eqx.partition(u, eqx.is_inexact_array)
         run = jax.jit(jax.grad(lambda p: residual_loss(eqx.combine(p, static))))
         return run.lower(params).compile().memory_analysis().temp_size_in_bytes
 
-    assert extra(sdifp.Subsampled(16, chunk=1000)) < 2 * extra(sdifp.Exact(1000))
+    assert extra(sdifp.field.Subsampled(16, chunk=1000)) < 2 * extra(
+        sdifp.field.Exact(1000)
+    )
 
 
 @pytest.mark.parametrize(("size", "k"), [(10, 3), (12, 12), (7, 1), (1000, 64)])
 def test_one_node_of_each_run_of_any_length(size, k):
-    index, factor = sdifp.monte_carlo(BOX, size, key=KEY).sample(KEY, k)
+    index, factor = sdifp.quadrature.monte_carlo(BOX, size, key=KEY).sample(KEY, k)
     edges = np.arange(k + 1) * size // k
     assert (
         np.searchsorted(edges, np.asarray(index), "right") == 1 + np.arange(k)
@@ -248,7 +261,7 @@ def test_one_node_of_each_run_of_any_length(size, k):
 @pytest.mark.parametrize("k", [1, 4, 64])
 def test_a_sample_of_a_net_or_lattice_is_one_itself(kind, k):
     box = sdifp.Box.cube(3, 0.0, 1.0, periodic=True)
-    rule = getattr(sdifp, kind)(box, 256, key=KEY)
+    rule = getattr(sdifp.quadrature, kind)(box, 256, key=KEY)
     for seed in range(5):
         index, _ = rule.sample(jax.random.key(seed), k)
         nodes = np.asarray(rule.at(index)[0])
@@ -268,12 +281,12 @@ def test_a_sample_of_a_net_or_lattice_is_one_itself(kind, k):
 @pytest.mark.parametrize("kind", ["sobol", "lattice"])
 def test_a_spread_sample_has_far_less_noise_in_ten_dimensions(kind):
     box = sdifp.Box.cube(10, periodic=True)
-    rule = getattr(sdifp, kind)(box, 4096, key=KEY)
+    rule = getattr(sdifp.quadrature, kind)(box, 4096, key=KEY)
     nodes = np.asarray(rule.nodes)
     values = np.exp(np.cos(np.pi * nodes).sum(1) / np.sqrt(10.0))
 
     def noise(stratified):
-        from sdifp._field._gradient import choose_nodes
+        from sdifp.field._gradient import choose_nodes
 
         keys = jax.random.split(KEY, 200)
         choose = jax.vmap(lambda key: choose_nodes(key, rule, 256, stratified)[0])

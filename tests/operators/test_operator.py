@@ -9,8 +9,7 @@ import pytest
 from quick import once
 
 import sdifp
-from sdifp import Coordinates, Gaussian, Rademacher
-from sdifp._operators import _samplers
+from sdifp.operators import Coordinates, Gaussian, Rademacher, _samplers
 
 KEY = jax.random.key(5)
 D = 3
@@ -54,20 +53,20 @@ def test_each_operator_is_what_it_says():
         "laplacian, vector": sdifp.laplacian(SIGNED),
         "laplacian, function": sdifp.laplacian(slope),
         "laplacian, function of one number": sdifp.laplacian(number),
-        "advection": sdifp.advection(1.5),
-        "advection, vector": sdifp.advection(SIGNED),
-        "advection, function": sdifp.advection(slope),
-        "third": sdifp.third_derivatives(),
-        "third, vector": sdifp.third_derivatives(SIGNED),
-        "axis": sdifp.derivative(2, 1),
-        "axes": sdifp.derivative(3, [2, 0], SIGNED),
-        "first on axes": sdifp.derivative(1, (0, 1), slope),
-        "pair": sdifp.mixed_derivative(0, 2, number),
-        "pair of one": sdifp.mixed_derivative(1, 1),
-        "mixed": sdifp.mixed_derivatives(MATRIX),
-        "mixed, function": sdifp.mixed_derivatives(matrix),
-        "reaction": sdifp.reaction(2.0),
-        "reaction, function": sdifp.reaction(number),
+        "advection": sdifp.operators.advection(1.5),
+        "advection, vector": sdifp.operators.advection(SIGNED),
+        "advection, function": sdifp.operators.advection(slope),
+        "third": sdifp.operators.third_derivatives(),
+        "third, vector": sdifp.operators.third_derivatives(SIGNED),
+        "axis": sdifp.operators.derivative(2, 1),
+        "axes": sdifp.operators.derivative(3, [2, 0], SIGNED),
+        "first on axes": sdifp.operators.derivative(1, (0, 1), slope),
+        "pair": sdifp.operators.mixed_derivative(0, 2, number),
+        "pair of one": sdifp.operators.mixed_derivative(1, 1),
+        "mixed": sdifp.operators.mixed_derivatives(MATRIX),
+        "mixed, function": sdifp.operators.mixed_derivatives(matrix),
+        "reaction": sdifp.operators.reaction(2.0),
+        "reaction, function": sdifp.operators.reaction(number),
     }
 
     def oracle(x, t):
@@ -106,8 +105,8 @@ def test_each_operator_is_what_it_says():
 
 
 def test_operators_form_a_vector_space():
-    a, b = sdifp.laplacian(SIGNED), sdifp.advection(lambda x: x)
-    c = sdifp.third_derivatives() + sdifp.reaction(1.5)
+    a, b = sdifp.laplacian(SIGNED), sdifp.operators.advection(lambda x: x)
+    c = sdifp.operators.third_derivatives() + sdifp.operators.reaction(1.5)
     half = jnp.asarray(0.5)
 
     @once
@@ -128,7 +127,11 @@ def test_operators_form_a_vector_space():
 
 
 def test_operators_are_linear_in_the_function():
-    op = sdifp.laplacian(SIGNED) + sdifp.derivative(4, 0) + sdifp.reaction(2.0)
+    op = (
+        sdifp.laplacian(SIGNED)
+        + sdifp.operators.derivative(4, 0)
+        + sdifp.operators.reaction(2.0)
+    )
     other = lambda x: jnp.prod(x) ** 2
     both = lambda x: 3.0 * still(x) - other(x)
 
@@ -163,7 +166,10 @@ def test_biharmonic_is_the_laplacian_of_the_laplacian():
             u = lambda x: jnp.sum(jnp.sin(w @ x) ** 2)  # noqa: B023
             x = jnp.linspace(-0.5, 0.7, d)
             out.append(
-                (sdifp.biharmonic(-2.0)(u)(x), -2.0 * laplacian(laplacian(u))(x))
+                (
+                    sdifp.operators.biharmonic(-2.0)(u)(x),
+                    -2.0 * laplacian(laplacian(u))(x),
+                )
             )
         return out
 
@@ -205,7 +211,10 @@ def test_fokker_planck_is_the_divergence_of_fluxes():
         cases = {name: (drift, c) for name, c in DIFFUSIONS.items()}
         cases["constant drift"] = (SIGNED, 0.7)
         return {
-            name: (sdifp.fokker_planck(*case)(still)(X), fluxes(*case, still, X))
+            name: (
+                sdifp.operators.fokker_planck(*case)(still)(X),
+                fluxes(*case, still, X),
+            )
             for name, case in cases.items()
         }
 
@@ -214,7 +223,7 @@ def test_fokker_planck_is_the_divergence_of_fluxes():
 
 
 def test_coefficients_of_fokker_planck_see_the_time():
-    op = sdifp.fokker_planck(lambda x, t: t * x, lambda x, t: t * x**2)
+    op = sdifp.operators.fokker_planck(lambda x, t: t * x, lambda x, t: t * x**2)
 
     @once
     def run():
@@ -233,8 +242,8 @@ def test_closed_forms():
     def run():
         return [
             (sdifp.laplacian()(exponential)(X), square * exponential(X)),
-            (sdifp.biharmonic()(exponential)(X), square**2 * exponential(X)),
-            (sdifp.fokker_planck(lambda x: -x, 1.0)(gauss)(X), 0.0),
+            (sdifp.operators.biharmonic()(exponential)(X), square**2 * exponential(X)),
+            (sdifp.operators.fokker_planck(lambda x: -x, 1.0)(gauss)(X), 0.0),
         ]
 
     for got, want in run():
@@ -255,7 +264,7 @@ class Net(eqx.Module):
 
 
 NET = Net(jax.random.normal(KEY, (4, 3)), jnp.array([1.0, -0.5, 0.8, 1.2]))
-RULE = sdifp.gauss_legendre(BOX, 4)
+RULE = sdifp.quadrature.gauss_legendre(BOX, 4)
 
 
 def bump(x):
@@ -265,7 +274,7 @@ def bump(x):
 def conserved(kind):
     mass = lambda t: 0.5 + 0.2 * t
     return {
-        "mass and energy": lambda: sdifp.conserve(NET, RULE, mass, 1.5),
+        "mass and squared norm": lambda: sdifp.conserve(NET, RULE, mass, 1.5),
         "mass": lambda: sdifp.conserve(NET, RULE, mass),
         "profile": lambda: sdifp.conserve(NET, RULE, mass, 1.5, profile=bump),
     }[kind]()
@@ -273,8 +282,8 @@ def conserved(kind):
 
 FIELD_OPERATOR = (
     sdifp.laplacian(lambda x, t: 1.0 + t * x)
-    + sdifp.advection(jnp.array([1.0, -2.0]))
-    + sdifp.reaction(lambda x, t: x[0] - t)
+    + sdifp.operators.advection(jnp.array([1.0, -2.0]))
+    + sdifp.operators.reaction(lambda x, t: x[0] - t)
 )
 
 
@@ -290,7 +299,7 @@ def oracle_on(u, xs, ts):
     return jax.vmap(jax.vmap(at, (0, None)))(xs, ts)
 
 
-@pytest.mark.parametrize("kind", ["mass and energy", "mass", "profile"])
+@pytest.mark.parametrize("kind", ["mass and squared norm", "mass", "profile"])
 def test_fields_as_autodiff_of_them_sees_them(kind):
     @once
     def run(u):
@@ -337,7 +346,7 @@ def test_gradient_by_parameters_through_a_field():
 
 def test_fields_without_time():
     u = sdifp.conserve(lambda x: NET(x, 0.3), RULE, 1.0, 2.0)
-    op = sdifp.laplacian() + sdifp.reaction(lambda x: x[0])
+    op = sdifp.laplacian() + sdifp.operators.reaction(lambda x: x[0])
 
     @once
     def run():
@@ -379,15 +388,15 @@ EVERY = [Coordinates(), Rademacher(), Gaussian()]
 SECOND_ORDER = {
     "laplacian": sdifp.laplacian(),
     "signed": sdifp.laplacian(SIGNED),
-    "some axes": sdifp.derivative(2, [0, 2], SIGNED),
-    "mixed": sdifp.mixed_derivatives(MATRIX),
-    "fokker planck, number": sdifp.fokker_planck(
+    "some axes": sdifp.operators.derivative(2, [0, 2], SIGNED),
+    "mixed": sdifp.operators.mixed_derivatives(MATRIX),
+    "fokker planck, number": sdifp.operators.fokker_planck(
         drift, DIFFUSIONS["function to a number"]
     ),
-    "fokker planck, diagonal": sdifp.fokker_planck(
+    "fokker planck, diagonal": sdifp.operators.fokker_planck(
         drift, DIFFUSIONS["function to a diagonal"]
     ),
-    "fokker planck, matrix": sdifp.fokker_planck(
+    "fokker planck, matrix": sdifp.operators.fokker_planck(
         drift, DIFFUSIONS["function to a matrix"]
     ),
 }
@@ -400,19 +409,22 @@ def test_samples_of_second_order_are_unbiased(sampler):
 
 def test_samples_of_higher_order_are_unbiased():
     operators = {
-        "third": sdifp.third_derivatives(SIGNED),
-        "first and third": sdifp.advection(drift) + sdifp.third_derivatives(),
-        "biharmonic": sdifp.biharmonic(),
+        "third": sdifp.operators.third_derivatives(SIGNED),
+        "first and third": sdifp.operators.advection(drift)
+        + sdifp.operators.third_derivatives(),
+        "biharmonic": sdifp.operators.biharmonic(),
     }
     check_unbiased(operators, Coordinates(), 2)
-    check_unbiased({"biharmonic": sdifp.biharmonic()}, Gaussian(), 2)
+    check_unbiased({"biharmonic": sdifp.operators.biharmonic()}, Gaussian(), 2)
 
 
 def test_all_terms_are_the_operator():
     smooth = DIFFUSIONS["function to a diagonal"]
-    by_axis = sdifp.laplacian(SIGNED) + sdifp.third_derivatives()
-    by_axis = by_axis - sdifp.fokker_planck(drift, smooth)
-    by_pair = sdifp.mixed_derivatives(MATRIX) + 0.3 * sdifp.biharmonic()
+    by_axis = sdifp.laplacian(SIGNED) + sdifp.operators.third_derivatives()
+    by_axis = by_axis - sdifp.operators.fokker_planck(drift, smooth)
+    by_pair = (
+        sdifp.operators.mixed_derivatives(MATRIX) + 0.3 * sdifp.operators.biharmonic()
+    )
 
     @once
     def run(key):
@@ -438,8 +450,8 @@ def test_one_draw_serves_all_points_and_times():
 
 def test_sampled_operators_add_to_exact_ones_and_scale():
     sampled = sdifp.laplacian(SIGNED).sample(KEY, 1)
-    other = sdifp.third_derivatives().sample(KEY, 2)
-    exact = sdifp.advection(SIGNED) + sdifp.reaction(2.0)
+    other = sdifp.operators.third_derivatives().sample(KEY, 2)
+    exact = sdifp.operators.advection(SIGNED) + sdifp.operators.reaction(2.0)
 
     @once
     def run():
@@ -457,9 +469,9 @@ def test_sampled_operators_add_to_exact_ones_and_scale():
 @pytest.mark.parametrize("sampler", EVERY, ids=repr)
 def test_terms_of_one_axis_pair_or_order_zero_are_exact_when_sampled(sampler):
     op = sdifp.laplacian()
-    lone = sdifp.reaction(jnp.prod) + sdifp.mixed_derivative(0, 1)
-    lone = lone + sdifp.derivative(1, 2) + sdifp.derivative(2, 0)
-    lone = lone - sdifp.derivative(3, 1)
+    lone = sdifp.operators.reaction(jnp.prod) + sdifp.operators.mixed_derivative(0, 1)
+    lone = lone + sdifp.operators.derivative(1, 2) + sdifp.operators.derivative(2, 0)
+    lone = lone - sdifp.operators.derivative(3, 1)
 
     @once
     def run():

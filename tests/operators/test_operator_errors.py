@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import sdifp
-from sdifp import Coordinates, Gaussian, Nested, Rademacher, ThroughLayer, VmappedJet
+from sdifp.operators import Coordinates, Gaussian, Rademacher
+from sdifp.taylor import Nested, ThroughLayer, VmappedJet
 
 pytestmark = pytest.mark.usefixtures("as_user")
 
@@ -27,11 +28,13 @@ def fails(error, match, function, *arguments, **options):
 
 @pytest.mark.parametrize("order", [0, 5, -1, 2.0, "2", None])
 def test_orders(order):
-    fails(ValueError, "order must be 1, 2, 3 or 4, got", sdifp.derivative, order)
+    fails(
+        ValueError, "order must be 1, 2, 3 or 4, got", sdifp.operators.derivative, order
+    )
 
 
 def test_order_zero_points_to_reaction():
-    fails(ValueError, r"for order 0 use reaction\(\)", sdifp.derivative, 0)
+    fails(ValueError, r"for order 0 use reaction\(\)", sdifp.operators.derivative, 0)
 
 
 @pytest.mark.parametrize("axis", [-1, [0, -2], [], 1.5, "0"])
@@ -39,29 +42,42 @@ def test_axes_that_are_none(axis):
     fails(
         ValueError,
         "axis must (be an integer of at least 0|name a coordinate)",
-        sdifp.derivative,
+        sdifp.operators.derivative,
         2,
         axis,
     )
 
 
 def test_axes_that_are_repeated_or_out_of_range():
-    fails(ValueError, "axis must not repeat", sdifp.derivative, 2, [1, 0, 1])
+    fails(ValueError, "axis must not repeat", sdifp.operators.derivative, 2, [1, 0, 1])
     message = "axis must be below the dimension of the point, 4, got 4"
-    fails(ValueError, message, sdifp.derivative(2, 4)(smooth), X)
-    fails(ValueError, message, sdifp.derivative(1, [0, 4])(smooth), X)
-    fails(ValueError, message, sdifp.derivative(3, [0, 4]).sample(KEY, 1)(smooth), X)
+    fails(ValueError, message, sdifp.operators.derivative(2, 4)(smooth), X)
+    fails(ValueError, message, sdifp.operators.derivative(1, [0, 4])(smooth), X)
+    fails(
+        ValueError,
+        message,
+        sdifp.operators.derivative(3, [0, 4]).sample(KEY, 1)(smooth),
+        X,
+    )
 
 
 def test_pairs_of_axes():
     fails(
-        ValueError, "j must be an integer of at least 0", sdifp.mixed_derivative, -1, 0
+        ValueError,
+        "j must be an integer of at least 0",
+        sdifp.operators.mixed_derivative,
+        -1,
+        0,
     )
     fails(
-        ValueError, "k must be an integer of at least 0", sdifp.mixed_derivative, 0, 1.0
+        ValueError,
+        "k must be an integer of at least 0",
+        sdifp.operators.mixed_derivative,
+        0,
+        1.0,
     )
     message = "axes must be below the dimension of the point, 4, got 1 and 7"
-    fails(ValueError, message, sdifp.mixed_derivative(1, 7)(smooth), X)
+    fails(ValueError, message, sdifp.operators.mixed_derivative(1, 7)(smooth), X)
 
 
 @pytest.mark.parametrize("n", [0, -1, 1.0, True])
@@ -72,28 +88,28 @@ def test_numbers_of_terms(n):
 def test_more_terms_than_there_are():
     message = "n must be at most the 4 terms of the operator in 4 dimensions, got 5"
     fails(ValueError, message, LAPLACIAN.sample(KEY, 5)(smooth), X)
-    some = sdifp.derivative(2, [0, 2]).sample(KEY, 3)
+    some = sdifp.operators.derivative(2, [0, 2]).sample(KEY, 3)
     fails(ValueError, "at most the 2 terms of the operator in 4", some(smooth), X)
-    pairs = sdifp.biharmonic().sample(KEY, 17)
+    pairs = sdifp.operators.biharmonic().sample(KEY, 17)
     fails(ValueError, "at most the 16 terms of the operator in 4", pairs(smooth), X)
 
 
 def test_sampling_twice():
     once = LAPLACIAN.sample(KEY, 1)
     fails(ValueError, "sampled already; sample the exact one", once.sample, KEY, 1)
-    both = once + sdifp.reaction(1.0)
+    both = once + sdifp.operators.reaction(1.0)
     fails(ValueError, "sampled already; sample the exact one", both.sample, KEY, 1)
 
 
 @pytest.mark.parametrize("sampler", [Rademacher(), Gaussian()], ids=repr)
 def test_random_directions_of_third_order(sampler):
-    op = sdifp.third_derivatives().sample(KEY, 2, sampler)
+    op = sdifp.operators.third_derivatives().sample(KEY, 2, sampler)
     message = "order 1 and 2, got order 3; sample coordinates instead"
     fails(ValueError, message, op(smooth), X)
 
 
 def test_rademacher_directions_of_the_biharmonic():
-    op = sdifp.biharmonic().sample(KEY, 2, Rademacher())
+    op = sdifp.operators.biharmonic().sample(KEY, 2, Rademacher())
     fails(ValueError, "from coordinates, not from Rademacher directions", op(smooth), X)
 
 
@@ -101,9 +117,13 @@ def test_rademacher_directions_of_the_biharmonic():
     ("make", "name", "accepted"),
     [
         (sdifp.laplacian, "coefficient", r"one number or an array of shape \(d,\)"),
-        (sdifp.advection, "velocity", r"one number or an array of shape \(d,\)"),
-        (sdifp.reaction, "coefficient", "one number"),
-        (sdifp.biharmonic, "coefficient", "one number"),
+        (
+            sdifp.operators.advection,
+            "velocity",
+            r"one number or an array of shape \(d,\)",
+        ),
+        (sdifp.operators.reaction, "coefficient", "one number"),
+        (sdifp.operators.biharmonic, "coefficient", "one number"),
     ],
 )
 def test_coefficients_of_wrong_rank(make, name, accepted):
@@ -112,12 +132,12 @@ def test_coefficients_of_wrong_rank(make, name, accepted):
 
 
 def test_coefficients_of_wrong_rank_that_need_one():
-    make = sdifp.mixed_derivatives
+    make = sdifp.operators.mixed_derivatives
     fails(ValueError, r"of shape \(d, d\), got shape \(4,\)", make, jnp.ones(4))
-    make = lambda b: sdifp.fokker_planck(b, 1.0)
+    make = lambda b: sdifp.operators.fokker_planck(b, 1.0)
     message = r"drift must be an array of shape \(d,\), got shape \(\)"
     fails(ValueError, message, make, 2.0)
-    make = lambda c: sdifp.fokker_planck(jnp.ones(4), c)
+    make = lambda c: sdifp.operators.fokker_planck(jnp.ones(4), c)
     message = r"diffusion must be .*, got shape \(2, 2, 2\)"
     fails(ValueError, message, make, jnp.ones((2, 2, 2)))
 
@@ -131,7 +151,10 @@ def test_coefficients_that_are_not_finite():
     fails(ValueError, "coefficient must be finite, got", sdifp.laplacian, np.nan)
     bad = jnp.array([1.0, jnp.inf])
     fails(
-        ValueError, r"velocity must be finite, got velocity\[1\]", sdifp.advection, bad
+        ValueError,
+        r"velocity must be finite, got velocity\[1\]",
+        sdifp.operators.advection,
+        bad,
     )
 
 
@@ -145,21 +168,23 @@ def test_coefficients_of_another_dimension():
     fails(ValueError, message, op.sample(KEY, 1)(smooth), X)
     fails(ValueError, message, op.sample(KEY, 1, Rademacher())(smooth), X)
     message = r"drift must be .*\(4,\) at a point of dimension 4, got shape \(3,\)"
-    fails(ValueError, message, sdifp.fokker_planck(jnp.ones(3), 1.0)(smooth), X)
+    fails(
+        ValueError, message, sdifp.operators.fokker_planck(jnp.ones(3), 1.0)(smooth), X
+    )
     message = r"coefficient must be of shape \(4, 4\) .*, got shape \(3, 3\)"
-    fails(ValueError, message, sdifp.mixed_derivatives(jnp.eye(3))(smooth), X)
+    fails(ValueError, message, sdifp.operators.mixed_derivatives(jnp.eye(3))(smooth), X)
 
 
 def test_coefficient_functions_of_wrong_shape():
     three = lambda x: jnp.ones(3)
     message = r"drift must return .*\(4,\) at a point of dimension 4, got shape \(3,\)"
-    fails(ValueError, message, sdifp.fokker_planck(three, 1.0)(smooth), X)
-    number = sdifp.fokker_planck(jnp.sum, 1.0)
+    fails(ValueError, message, sdifp.operators.fokker_planck(three, 1.0)(smooth), X)
+    number = sdifp.operators.fokker_planck(jnp.sum, 1.0)
     fails(ValueError, r"drift must return .*, got shape \(\)", number(smooth), X)
     message = r"diffusion must return .*, got shape \(3,\)"
-    fails(ValueError, message, sdifp.fokker_planck(X, three)(smooth), X)
+    fails(ValueError, message, sdifp.operators.fokker_planck(X, three)(smooth), X)
     message = r"velocity must return .*, got shape \(3,\)"
-    fails(ValueError, message, sdifp.advection(three)(smooth), X)
+    fails(ValueError, message, sdifp.operators.advection(three)(smooth), X)
 
 
 @pytest.mark.parametrize("factor", [smooth, LAPLACIAN], ids=["function", "operator"])
@@ -236,7 +261,7 @@ def test_functions_of_another_dimension():
 
 
 def test_fields():
-    rule = sdifp.gauss_legendre(sdifp.Box([0.0, 0.0], [1.0, 1.0]), 4)
+    rule = sdifp.quadrature.gauss_legendre(sdifp.Box([0.0, 0.0], [1.0, 1.0]), 4)
     moving = sdifp.conserve(lambda x, t: smooth(x) + t * x[0], rule, 1.0)
     still = sdifp.conserve(smooth, rule, 1.0)
     message = "dimension of the field, 2, got points of dimension 4"
@@ -273,11 +298,13 @@ def test_chunks(chunk):
 def test_paths_that_do_not_apply():
     through = {"path": ThroughLayer()}
     message = r"ThroughLayer\(\) needs a second-order operator over all coordinates"
-    fails(ValueError, message, sdifp.third_derivatives()(smooth, **through), X)
-    fails(ValueError, message, sdifp.derivative(2, 0)(smooth, **through), X)
+    fails(
+        ValueError, message, sdifp.operators.third_derivatives()(smooth, **through), X
+    )
+    fails(ValueError, message, sdifp.operators.derivative(2, 0)(smooth, **through), X)
     sampled = LAPLACIAN.sample(KEY, 1, Coordinates())
     fails(ValueError, message, sampled(smooth, **through), X)
-    mixed = sdifp.mixed_derivatives(jnp.eye(4))
+    mixed = sdifp.operators.mixed_derivatives(jnp.eye(4))
     message = r"VmappedJet\(\) cannot evaluate mixed derivatives"
     fails(ValueError, message, mixed(smooth, path=VmappedJet()), X)
 
@@ -294,9 +321,11 @@ def called_back(x):
     return jax.pure_callback(lambda x: np.sum(x), jax.ShapeDtypeStruct((), x.dtype), x)
 
 
-@pytest.mark.parametrize("op", [LAPLACIAN, sdifp.third_derivatives()], ids=["2", "3"])
+@pytest.mark.parametrize(
+    "op", [LAPLACIAN, sdifp.operators.third_derivatives()], ids=["2", "3"]
+)
 def test_primitives_without_forward_derivative(op):
-    message = "u cannot be differentiated through the primitive '{}"
+    message = "cannot be differentiated through the primitive '{}"
     u = lambda x: jnp.sum(reverse_only(x))
     fails(ValueError, message.format("custom_vjp_call"), op(u), X)
     fails(ValueError, message.format("custom_vjp_call"), op(u), X[None])
@@ -305,8 +334,8 @@ def test_primitives_without_forward_derivative(op):
 
 def test_primitives_without_derivative_in_first_order():
     u = lambda x: jnp.sum(reverse_only(x))
-    message = "u cannot be differentiated through the primitive 'custom_vjp_call"
-    fails(ValueError, message, sdifp.advection(1.0)(u), X)
+    message = "cannot be differentiated through the primitive 'custom_vjp_call"
+    fails(ValueError, message, sdifp.operators.advection(1.0)(u), X)
 
 
 def test_callbacks_that_no_derivative_passes_through():
@@ -338,7 +367,7 @@ def test_printing_callbacks_are_no_matter(capsys):
         (TypeError, "path must be a Path", lambda: LAPLACIAN(smooth, path="nested")),
         (TypeError, "directions must be", lambda: LAPLACIAN.sample(KEY, 1, "gauss")),
         (ValueError, "chunk must be a pos", lambda: LAPLACIAN(smooth, chunk=True)),
-        (ValueError, "order must be 1, 2", lambda: sdifp.derivative(True)),
+        (ValueError, "order must be 1, 2", lambda: sdifp.operators.derivative(True)),
         (ValueError, "by a finite number", lambda: LAPLACIAN * float("nan")),
         (ValueError, "by a finite number", lambda: LAPLACIAN / np.float64(0.0)),
         (TypeError, "x must hold real num", lambda: LAPLACIAN(smooth)(X * 1j)),
@@ -350,7 +379,7 @@ def test_other_wrong_arguments(as_user, error, message, make):
 
 
 def test_integers_of_numpy_and_sums_of_lists():
-    total = sum([LAPLACIAN, sdifp.derivative(np.int64(2), np.int64(1))])
-    assert LAPLACIAN.sample(KEY, np.int64(1)).drawn[0].n == 1
+    total = sum([LAPLACIAN, sdifp.operators.derivative(np.int64(2), np.int64(1))])
+    assert LAPLACIAN.sample(KEY, np.int64(1)).samples[0].n == 1
     u = lambda x: jnp.sum(x**2)
     assert float(total(u)(X)) == pytest.approx(2.0 * X.size + 2.0)

@@ -8,7 +8,7 @@ import pytest
 from quick import once
 
 import sdifp
-from sdifp._operators import Batch
+from sdifp.operators import Batch
 
 D = 3
 KEY = jax.random.key(5)
@@ -52,21 +52,24 @@ FIELDS = {
         lambda t: 4.0 + t**2,
         profile=lambda x: 1.0 + 0.5 * jnp.sin(2.0 * jnp.pi * x[0]),
     ),
-    "energy alone": lambda net: sdifp.conserve(net, RULE, energy=lambda t: 2.0 + t),
+    "squared norm alone": lambda net: sdifp.conserve(
+        net, RULE, squared_norm=lambda t: 2.0 + t
+    ),
 }
 # The terms in space, and the same by brute force from gradient, Hessian and value.
 SPACES = {
     "nothing": (None, lambda u, x, t: 0.0),
     "first": (
-        sdifp.advection(C),
+        sdifp.operators.advection(C),
         lambda u, x, t: jax.grad(u)(x, t) @ C,
     ),
     "second, zero": (
-        sdifp.reaction(lambda x, t: x[0] * t) - sdifp.laplacian(C),
+        sdifp.operators.reaction(lambda x, t: x[0] * t) - sdifp.laplacian(C),
         lambda u, x, t: x[0] * t * u(x, t) - C @ jnp.diagonal(jax.hessian(u)(x, t)),
     ),
     "mixed and third": (
-        sdifp.mixed_derivatives(jnp.outer(C, C)) + sdifp.third_derivatives(),
+        sdifp.operators.mixed_derivatives(jnp.outer(C, C))
+        + sdifp.operators.third_derivatives(),
         lambda u, x, t: (
             C @ jax.hessian(u)(x, t) @ C
             + sum(jax.jacfwd(jax.hessian(u))(x, t)[k, k, k] for k in range(D))
@@ -102,7 +105,7 @@ def check(u, operator, space):
     [
         ("moving targets, profile", "first"),
         ("moving targets, profile", "second, zero"),
-        ("energy alone", "nothing"),
+        ("squared norm alone", "nothing"),
         (None, "second, zero"),
         (None, "mixed and third"),
     ],
@@ -117,7 +120,12 @@ def test_first_order_beside_every_kind_of_term(of, name):
 
 @pytest.mark.parametrize(
     "path",
-    [sdifp.ByDirections(), sdifp.ThroughLayer(), sdifp.Nested(), sdifp.VmappedJet()],
+    [
+        sdifp.taylor.ByDirections(),
+        sdifp.taylor.ThroughLayer(),
+        sdifp.taylor.Nested(),
+        sdifp.taylor.VmappedJet(),
+    ],
     ids=lambda p: type(p).__name__,
 )
 @pytest.mark.parametrize("net", NETS)
@@ -158,7 +166,7 @@ def test_second_order(of):
 def test_time_is_no_direction_of_its_own():
     net, batch = NETS["layered"], Batch(X, T)
     space, both = (
-        op(net, path=sdifp.ThroughLayer()).steps(batch)
+        op(net, path=sdifp.taylor.ThroughLayer()).steps(batch)
         for op in (
             -sdifp.laplacian(),
             sdifp.time_derivative() - sdifp.laplacian(),
@@ -184,7 +192,7 @@ def test_local_terms_of_a_network_without_reverse_mode():
         add = lambda s: (s[0] + 1, s[1] + jnp.sin(x[0]) * t)
         return jax.lax.while_loop(lambda s: s[0] < 3, add, (0, 0.0 * t))[1]
 
-    r = sdifp.Residual(sdifp.reaction(1.0), lambda u, grad, x, t: grad[0])
+    r = sdifp.Residual(sdifp.operators.reaction(1.0), lambda u, grad, x, t: grad[0])
     x = X[0, 0]
     expected = 1.5 * (jnp.sin(x[0]) + jnp.cos(x[0]))
     np.testing.assert_allclose(r(u, x, 0.5), expected, rtol=1e-12)
@@ -212,7 +220,7 @@ def test_gradients_have_the_precision_of_the_parameters():
     def loss(scale):
         u = lambda x, t: scale * jnp.sin(x[0]) * t
         r = sdifp.Residual(sdifp.time_derivative())
-        return sdifp.Full()(r, u, X, T, key=KEY).loss
+        return sdifp.estimators.Full()(r, u, X, T, key=KEY).loss
 
     slope = jax.grad(loss)(jnp.asarray(2.0, jnp.float32))
     assert slope.dtype == jnp.float32
@@ -242,7 +250,8 @@ def test_it_is_never_sampled():
 def test_local_terms_in_every_layout():
     u = FIELDS["moving targets, profile"](NETS["net"])
     r = sdifp.Residual(
-        sdifp.advection(C), lambda u, grad, x, t: u * grad[1] + x[0] * t + grad @ grad
+        sdifp.operators.advection(C),
+        lambda u, grad, x, t: u * grad[1] + x[0] * t + grad @ grad,
     )
 
     def expected(x, t):
@@ -267,8 +276,8 @@ def test_coefficients_in_a_local_term_are_trained():
     u = FIELDS["constant targets"](NETS["net"])
 
     def loss(c):
-        r = sdifp.Residual(sdifp.advection(C), lambda u, grad, x, t: c * u**2)
-        return sdifp.Full()(r, u, X, T, key=KEY).loss
+        r = sdifp.Residual(sdifp.operators.advection(C), lambda u, grad, x, t: c * u**2)
+        return sdifp.estimators.Full()(r, u, X, T, key=KEY).loss
 
     def expected(c):
         r = lambda x, t: jax.grad(u)(x, t) @ C + c * u(x, t) ** 2
@@ -285,15 +294,15 @@ def test_coefficients_in_a_local_term_are_trained():
         (lambda: sdifp.time_derivative(1.0), "order must be 1 or 2, got 1.0"),
         (lambda: sdifp.time_derivative(NETS["net"]), "write time_derivative...u."),
         (
-            lambda: sdifp.Residual(sdifp.advection(C), lambda u, grad, x: u)(
+            lambda: sdifp.Residual(sdifp.operators.advection(C), lambda u, grad, x: u)(
                 NETS["net"], X, T
             ),
             r"local cannot be evaluated as local\(u, grad, x, t\): .* 4 were given",
         ),
         (
-            lambda: sdifp.Residual(sdifp.advection(C), lambda u, grad, x, t: None)(
-                NETS["net"], X, T
-            ),
+            lambda: sdifp.Residual(
+                sdifp.operators.advection(C), lambda u, grad, x, t: None
+            )(NETS["net"], X, T),
             "local must return one number for one point, got None",
         ),
         (
@@ -302,7 +311,7 @@ def test_coefficients_in_a_local_term_are_trained():
         ),
         (
             lambda: sdifp.time_derivative()(
-                FIELDS["energy alone"](NETS["net"]).at(0.5)
+                FIELDS["squared norm alone"](NETS["net"]).at(0.5)
             )(X[0, 0]),
             "needs the field",
         ),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from quick import once
 
 import sdifp
-from sdifp._optimisers._levenberg_marquardt import damped_step
+from sdifp.training._optimisers._levenberg_marquardt import damped_step
 
 quick_step = once(damped_step)
 
@@ -62,7 +62,7 @@ def fit_rows(p):
 
 
 def test_levenberg_marquardt_finds_the_least_squares():
-    optimiser = sdifp.LevenbergMarquardt()
+    optimiser = sdifp.training.LevenbergMarquardt()
     objective = Rows(fit_rows)
     begin = jnp.asarray([0.3, 2.0, 0.5])
 
@@ -91,7 +91,7 @@ def one_step(function, begin, optimiser):
 
 
 def test_levenberg_marquardt_takes_a_full_step_and_trusts_it():
-    optimiser = sdifp.LevenbergMarquardt(damping=1e-3, fall=5.0)
+    optimiser = sdifp.training.LevenbergMarquardt(damping=1e-3, fall=5.0)
     begin, found, damping, loss = one_step(lambda p: 2.0 * p, [1.0, 3.0], optimiser)
     assert np.allclose(found, begin - begin * 4.0 / (4.0 + 1e-3), rtol=1e-12)
     assert np.isclose(damping, 2e-4)
@@ -101,7 +101,9 @@ def test_levenberg_marquardt_takes_a_full_step_and_trusts_it():
 def test_levenberg_marquardt_takes_part_of_a_step():
     # A step that is three times too long: half of it is the best part, and lowers.
     rows = lambda p: jnp.arctan(p)
-    begin, found, damping, _ = one_step(rows, [1.6], sdifp.LevenbergMarquardt(1e-6))
+    begin, found, damping, _ = one_step(
+        rows, [1.6], sdifp.training.LevenbergMarquardt(1e-6)
+    )
     whole = -np.arctan(1.6) * (1.0 + 1.6**2)
     parts = [begin[0] + f * whole for f in (1.0, 0.5, 0.25, 0.125)]
     best = min(parts, key=lambda p: np.arctan(p) ** 2)
@@ -119,7 +121,7 @@ def test_a_worse_or_wild_step_is_refused(bad):
         def linearise(self, net):
             return self.rows(net), jnp.eye(net.size)
 
-    optimiser = sdifp.LevenbergMarquardt(damping=0.1, rise=3.0)
+    optimiser = sdifp.training.LevenbergMarquardt(damping=0.1, rise=3.0)
     begin = jnp.ones(2)
     state = optimiser.start(begin, 1)
     step = once(lambda net, state: optimiser.step(net, state, Promise(rows), 1))
@@ -130,14 +132,14 @@ def test_a_worse_or_wild_step_is_refused(bad):
 
 
 def test_damping_stays_between_its_bounds():
-    optimiser = sdifp.LevenbergMarquardt(damping=0.1, least=0.08)
+    optimiser = sdifp.training.LevenbergMarquardt(damping=0.1, least=0.08)
     assert one_step(lambda p: 2.0 * p, [1.0], optimiser)[2] == 0.08
 
 
 @pytest.mark.parametrize("clip", [None, 0.05])
 def test_adam_is_the_formula(clip):
     rows = lambda p: jnp.stack([p[0] - 1.0, 2.0 * p[1], p[0] * p[1]])
-    optimiser = sdifp.Adam(0.1, sdifp.Linear(), clip)
+    optimiser = sdifp.training.Adam(0.1, sdifp.training.Linear(), clip)
     step = once(lambda net, state: optimiser.step(net, state, Rows(rows), 10))
     net = jnp.asarray([0.5, -1.0])
     state = optimiser.start(net, 10)
@@ -161,10 +163,10 @@ def test_adam_is_the_formula(clip):
 @pytest.mark.parametrize(
     ("decay", "expected"),
     [
-        (sdifp.Constant(), {0: 1.0, 50: 1.0, 100: 1.0}),
-        (sdifp.Linear(), {0: 1.0, 25: 0.75, 100: 0.0}),
-        (sdifp.Cosine(), {0: 1.0, 50: 0.5, 100: 0.0}),
-        (sdifp.Cosine(0.2), {0: 0.0, 10: 0.5, 20: 1.0, 60: 0.5, 100: 0.0}),
+        (sdifp.training.Constant(), {0: 1.0, 50: 1.0, 100: 1.0}),
+        (sdifp.training.Linear(), {0: 1.0, 25: 0.75, 100: 0.0}),
+        (sdifp.training.Cosine(), {0: 1.0, 50: 0.5, 100: 0.0}),
+        (sdifp.training.Cosine(0.2), {0: 0.0, 10: 0.5, 20: 1.0, 60: 0.5, 100: 0.0}),
     ],
 )
 def test_rates_at_chosen_steps(decay, expected):
@@ -176,7 +178,10 @@ def test_rates_at_chosen_steps(decay, expected):
 @pytest.mark.parametrize("steps", [1, 2, 10])
 @pytest.mark.parametrize("warmup", [0.01, 0.5, 0.99])
 def test_a_warmup_fits_into_a_short_run(warmup, steps):
-    rates = [float(sdifp.Cosine(warmup).schedule(1.0, steps)(k)) for k in range(steps)]
+    rates = [
+        float(sdifp.training.Cosine(warmup).schedule(1.0, steps)(k))
+        for k in range(steps)
+    ]
     assert np.all(np.isfinite(rates))
     assert max(rates) <= 1.0
 
@@ -184,7 +189,7 @@ def test_a_warmup_fits_into_a_short_run(warmup, steps):
 def test_lbfgs_minimises_a_quadratic():
     matrix = jnp.asarray([[3.0, 1.0, 0.0], [0.0, 2.0, 0.5], [0.0, 0.0, 1.0]])
     objective = Rows(lambda p: matrix @ p - 1.0)
-    optimiser = sdifp.LBFGS(memory=5, refresh=7, trials=10)
+    optimiser = sdifp.training.LBFGS(memory=5, refresh=7, trials=10)
     assert optimiser.refresh == 7
 
     @once
@@ -202,7 +207,7 @@ def test_lbfgs_minimises_a_quadratic():
 
 
 def test_a_transformation_of_the_user():
-    optimiser = sdifp.Optax(optax.sgd(0.25))
+    optimiser = sdifp.training.Optax(optax.sgd(0.25))
     begin, found, _, loss = one_step(lambda p: p - 2.0, [1.0, 4.0], optimiser)
     assert np.allclose(found, begin - 0.25 * (begin - 2.0))
     assert np.isclose(loss, 2.5)
@@ -216,12 +221,12 @@ def test_what_is_no_parameter_stays():
         order: int
 
     step = once(
-        lambda net, state: sdifp.Adam(0.1).step(
+        lambda net, state: sdifp.training.Adam(0.1).step(
             net, state, Rows(lambda net: net.scale * net.order), 5
         )
     )
     net = Net(jnp.ones(2), 3)
-    found, _, _ = step(net, sdifp.Adam(0.1).start(net, 5))
+    found, _, _ = step(net, sdifp.training.Adam(0.1).start(net, 5))
     assert found.order == 3
     assert np.all(found.scale < 1.0)
 
@@ -229,18 +234,51 @@ def test_what_is_no_parameter_stays():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: sdifp.Adam(0.0), "rate must be positive and finite, got 0.0"),
-        (lambda: sdifp.Adam(float("nan")), "rate must be positive and finite, got nan"),
-        (lambda: sdifp.Adam(clip=-1.0), "clip must be positive and finite, got -1.0"),
-        (lambda: sdifp.Cosine(1.0), "warmup must be a part of the run.* got 1.0"),
-        (lambda: sdifp.Cosine(-0.1), "warmup must be a part of the run.* got -0.1"),
-        (lambda: sdifp.LBFGS(memory=0), "memory must be a positive integer, got 0"),
-        (lambda: sdifp.LBFGS(refresh=0), "refresh must be a positive integer, got 0"),
-        (lambda: sdifp.LBFGS(trials=-2), "trials must be a positive integer, got -2"),
-        (lambda: sdifp.LevenbergMarquardt(0.0), "damping must be .* damping = 0.0"),
-        (lambda: sdifp.LevenbergMarquardt(1e5), "between least and most.* 100000.0"),
-        (lambda: sdifp.LevenbergMarquardt(fall=1.0), "fall must be above 1, got 1.0"),
-        (lambda: sdifp.LevenbergMarquardt(rise=0.5), "rise must be above 1, got 0.5"),
+        (lambda: sdifp.training.Adam(0.0), "rate must be positive and finite, got 0.0"),
+        (
+            lambda: sdifp.training.Adam(float("nan")),
+            "rate must be positive and finite, got nan",
+        ),
+        (
+            lambda: sdifp.training.Adam(clip=-1.0),
+            "clip must be positive and finite, got -1.0",
+        ),
+        (
+            lambda: sdifp.training.Cosine(1.0),
+            "warmup must be a part of the run.* got 1.0",
+        ),
+        (
+            lambda: sdifp.training.Cosine(-0.1),
+            "warmup must be a part of the run.* got -0.1",
+        ),
+        (
+            lambda: sdifp.training.LBFGS(memory=0),
+            "memory must be a positive integer, got 0",
+        ),
+        (
+            lambda: sdifp.training.LBFGS(refresh=0),
+            "refresh must be a positive integer, got 0",
+        ),
+        (
+            lambda: sdifp.training.LBFGS(trials=-2),
+            "trials must be a positive integer, got -2",
+        ),
+        (
+            lambda: sdifp.training.LevenbergMarquardt(0.0),
+            "damping must be .* damping = 0.0",
+        ),
+        (
+            lambda: sdifp.training.LevenbergMarquardt(1e5),
+            "between least and most.* 100000.0",
+        ),
+        (
+            lambda: sdifp.training.LevenbergMarquardt(fall=1.0),
+            "fall must be above 1, got 1.0",
+        ),
+        (
+            lambda: sdifp.training.LevenbergMarquardt(rise=0.5),
+            "rise must be above 1, got 0.5",
+        ),
     ],
 )
 def test_bad_arguments_are_named(make, words, as_user):

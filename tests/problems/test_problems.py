@@ -1,5 +1,6 @@
 """Solutions, data and integrals of every problem, against formulas written anew."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -7,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
+from make_problem import make_problem
 from quick import once
 
 import sdifp
-from sdifp import problems
+from sdifp import Initial, problems
 from sdifp.problems import _check
 from sdifp.problems._kdv import solve
 
@@ -28,9 +30,9 @@ EQUATIONS = {
 BOUNDED = ("fokker_planck", "heat_dirichlet")
 CASES = [(n, d) for n in EQUATIONS for d in (1, 2, 3, 8) if d <= 3 or n not in BOUNDED]
 MOVING = {
-    "reaction_diffusion": ("mass", "energy"),
+    "reaction_diffusion": ("mass", "squared_norm"),
     "heat_dirichlet": ("mass",),
-    "manufactured": ("mass", "energy"),
+    "manufactured": ("mass", "squared_norm"),
 }
 PARTS = (0.0, 0.37, 1.0)
 
@@ -66,7 +68,7 @@ def right_side(name, u, x, t, d):
 
 def integration_points(problem, rng):
     """Points and weights of means, on which the package has no say."""
-    box, d = problem.box, problem.box.dimension
+    box, d = problem.domain, problem.domain.dimension
     if d > 3:
         unit = rng.uniform(size=(20_000, d))
         return box.lower + box.width * unit, np.full(len(unit), 1.0 / len(unit))
@@ -89,7 +91,7 @@ def on_axis(n, periodic):
 @pytest.mark.parametrize(("name", "d"), CASES)
 def test_problem_is_what_it_says(name, d, rng):
     problem = getattr(problems, name)(d)
-    box, u = problem.box, problem.reference
+    box, u = problem.domain, problem.reference
     x = jnp.asarray(box.lower + box.width * rng.uniform(size=(12, d)))
     t = jnp.asarray(problem.duration * rng.uniform(size=12))
     times = problem.duration * jnp.asarray(PARTS)
@@ -109,7 +111,7 @@ def test_problem_is_what_it_says(name, d, rng):
         return {
             "highest": jax.vmap(highest)(x, t),
             "right side": jax.vmap(lambda x, t: right_side(name, u, x, t, d))(x, t),
-            "residual": jax.vmap(lambda x, t: problem.residual(u, x, t))(x, t),
+            "residual": jax.vmap(lambda x, t: problem.equation(u, x, t))(x, t),
             "start": jax.vmap(lambda x: u(x, zero))(x),
             "initial": jax.vmap(problem.initial)(x),
             "rate": jax.vmap(lambda x: rate(x, zero))(x),
@@ -118,9 +120,8 @@ def test_problem_is_what_it_says(name, d, rng):
             "high": jax.vmap(face)(high, t),
             "values": jax.lax.map(lambda t: jax.vmap(u, (0, None))(nodes, t), times),
             "targets": [
-                jnp.stack([problem.target(k, t) for t in times])
-                for k in ("mass", "energy")
-                if getattr(problem, k) is not None
+                jnp.stack([problem.mean_target(i, t) for t in times])
+                for i in problem.invariants
             ],
         }
 
@@ -141,10 +142,10 @@ def test_problem_is_what_it_says(name, d, rng):
 
 def check_walls(problem, found):
     (low, low_slope), (high, high_slope) = found["low"], found["high"]
-    if problem.box.periodic[0]:
+    if problem.domain.periodic[0]:
         assert np.allclose(low, high, rtol=1e-10, atol=1e-10)
         assert np.allclose(low_slope, high_slope, rtol=1e-9, atol=1e-9)
-    elif problem.neumann:
+    elif all(problem.neumann):
         # The Gaussian of the first one is even to the last of its images.
         assert max(np.abs(low_slope[:, 0]).max(), np.abs(high_slope[:, 0]).max()) < 1e-9
         assert np.abs(low).max() > 1e-9
@@ -154,18 +155,18 @@ def check_walls(problem, found):
 
 def check_targets(problem, name, found, times, weights):
     targets = found["targets"]
-    kinds = [k for k in ("mass", "energy") if getattr(problem, k) is not None]
-    assert kinds == (["mass"] if name in BOUNDED else ["mass", "energy"])
+    kinds = [invariant.name for invariant in problem.invariants]
+    assert kinds == (["mass"] if name in BOUNDED else ["mass", "squared_norm"])
     by_scipy = one_dimensional_means(problem, times)
     for power, kind, target in zip((1, 2), kinds, targets, strict=False):
         values = found["values"] ** power
-        if problem.box.dimension == 1:
+        if problem.domain.dimension == 1:
             means = by_scipy[power - 1]
             margin = 1e-10
         else:
             means = values @ weights
             margin = 1e-8 * max(1e-3, np.abs(target).max())
-        if problem.box.dimension > 3:
+        if problem.domain.dimension > 3:
             margin = 5.0 * values.std(1) / np.sqrt(values.shape[1])
             assert np.all(margin < 0.2 * np.sqrt(np.mean(values**2, axis=1)))
         assert np.all(np.abs(means - target) < margin), (kind, means, target)
@@ -175,10 +176,10 @@ def check_targets(problem, name, found, times, weights):
 
 def one_dimensional_means(problem, times):
     """Of the field and of its square, by SciPy's adaptive quadrature."""
-    if problem.box.dimension > 1:
+    if problem.domain.dimension > 1:
         return None
     at_point = once(lambda x: jnp.stack([problem.reference(x, t) for t in times]))
-    low, high = problem.box.lower[0], problem.box.upper[0]
+    low, high = problem.domain.lower[0], problem.domain.upper[0]
 
     def powers(x):
         values = np.asarray(at_point(np.array([x])))
@@ -226,35 +227,35 @@ def test_every_problem_agrees_with_itself(name, d, getkey):
 def periodic_problem(**changes):
     """`u = 1 + exp(-t) sin(2 pi x)` on a circle; integrals 1 and 1 + exp(-2 t) / 2."""
     settings = {
-        "box": sdifp.Box([0.0], [1.0], periodic=True),
+        "domain": sdifp.Box([0.0], [1.0], periodic=True),
         "duration": 1.0,
-        "residual": sdifp.Residual(sdifp.laplacian()),
+        "equation": sdifp.Residual(sdifp.laplacian()),
         "initial": lambda x: 1.0 + jnp.sin(2.0 * np.pi * x[0]),
         "mass": 1.0,
-        "energy": lambda t: 1.0 + 0.5 * jnp.exp(-2.0 * t),
+        "squared_norm": lambda t: 1.0 + 0.5 * jnp.exp(-2.0 * t),
         "reference": lambda x, t: 1.0 + jnp.exp(-t) * jnp.sin(2.0 * np.pi * x[0]),
     }
-    return sdifp.Problem(**{**settings, **changes})
+    return make_problem(**{**settings, **changes})
 
 
 WALLED = {
-    "box": sdifp.Box([0.0], [1.0]),
-    "energy": None,
+    "domain": sdifp.Box([0.0], [1.0]),
+    "squared_norm": None,
     "reference": None,
 }
 sine = lambda x: jnp.sin(np.pi * x[0])
 DISAGREEMENTS = {
     "mass": (
         {"mass": 1.001},
-        r"integral of initial.* 1, and mass asks for 1.001.*0.001",
+        r"mass of initial.* is 1, but the mass target is 1.001.*0.001",
     ),
-    "energy": (
-        {"energy": 1.4, "reference": None},
-        r"integral of the square of initial.* 1.5, and energy asks for 1.4: off by 0.1",
+    "squared_norm": (
+        {"squared_norm": 1.4, "reference": None},
+        r"norm of initial.* is 1.5, but the squared_norm target is 1.4: off by 0.1",
     ),
     "mass later": (
         {"mass": lambda t: 1.0 + 0.01 * t},
-        r"integral of reference at t = 0.21.*mass asks for 1.0021: off by 0.0021",
+        r"mass of reference at t = 0.21.*mass target is 1.0021: off by 0.0021",
     ),
     "reference": (
         {"reference": lambda x, t: 1.1 + jnp.sin(2.0 * np.pi * x[0])},
@@ -265,7 +266,7 @@ DISAGREEMENTS = {
         r"time derivative of reference at time 0 and velocity disagree by up to 0.1",
     ),
     "not periodic": (
-        {"initial": lambda x: 0.5 + x[0], "energy": None, "reference": None},
+        {"initial": lambda x: 0.5 + x[0], "squared_norm": None, "reference": None},
         r"initial on one wall of the periodic axis 0 and the other disagree by up to 1",
     ),
     "slope": (
@@ -282,11 +283,11 @@ DISAGREEMENTS = {
     ),
     "no condition": (
         {**WALLED, "initial": sine, "mass": 2.0 / np.pi, "name": "mine"},
-        r"^mine has no boundary condition on axis 0 .*periodic=True.*neumann.*profile",
+        r"^mine has no boundary condition on axis 0 .*periodic.*Neumann.*Dirichlet",
     ),
     "infeasible": (
-        {"energy": lambda t: 1.5 - t, "reference": None},
-        r"energy and mass disagree at t = 0.55: .* the mean 1 has .* asks for 0.95",
+        {"squared_norm": lambda t: 1.5 - t, "reference": None},
+        r"squared_norm and mass disagree at t = 0.55: .*mean 1 has .*target is 0.95",
     ),
     "not finite": (
         {"initial": lambda x: jnp.sqrt(x[0] - 0.5)},
@@ -305,8 +306,8 @@ def test_a_disagreement_is_named_with_its_size(case):
 
 def walled(d, **changes):
     """Something constant on a box of which each test says what its walls are."""
-    given = {"box": sdifp.Box.cube(d), "initial": lambda x: 1.0 + 0.0 * x[0]}
-    given |= {"energy": None, "reference": None}
+    given = {"domain": sdifp.Box.cube(d), "initial": lambda x: 1.0 + 0.0 * x[0]}
+    given |= {"squared_norm": None, "reference": None}
     return periodic_problem(**{**given, **changes})
 
 
@@ -315,7 +316,11 @@ def walled(d, **changes):
     [
         (2, {}, "on axes 0, 1 of its box"),
         (2, {"neumann": [True, False]}, "on axis 1 of its box"),
-        (2, {"box": sdifp.Box.cube(2, periodic=[False, True])}, "on axis 0 of its box"),
+        (
+            2,
+            {"domain": sdifp.Box.cube(2, periodic=[False, True])},
+            "on axis 0 of its box",
+        ),
         (50, {"neumann": [*[True] * 30, *[False] * 20]}, "axes 30, 31, 32, ... of its"),
     ],
 )
@@ -333,7 +338,7 @@ def test_walls_without_a_condition_are_named(d, changes, words):
     "changes",
     [
         {"neumann": True},
-        {"neumann": [False, True], "box": sdifp.Box.cube(2, periodic=[True, False])},
+        {"neumann": [False, True], "domain": sdifp.Box.cube(2, periodic=[True, False])},
         {
             "neumann": [False, True],
             "profile": lambda x: x[0] * (1.0 - x[0]),
@@ -349,16 +354,17 @@ def test_walls_with_a_condition_on_each_axis_pass(changes):
 def test_a_problem_without_a_recipe_has_one_for_its_dimension():
     for d in (1, 2, 3, 4, 50):
         problem = walled(d)
-        assert problem.fast.optimiser.uses_rows == (d <= 3)
-        assert problem.accurate == problem.fast.but(steps=3 * problem.fast.steps)
+        assert sdifp.training.recipe_for(problem).optimiser.uses_rows == (d <= 3)
+        fast = sdifp.training.recipe_for(problem)
+        assert sdifp.training.recipe_for(problem, "accurate") == fast.replace(
+            steps=3 * fast.steps
+        )
         # Its rows fit: as many points as in one dimension.
-        points = problem.fast.points
+        points = sdifp.training.recipe_for(problem).points
         assert points.n_t * points.n_x <= 1024
         sdifp.train(problem, key=jax.random.key(0), check=False)
-    own = problems.advection().fast.but(steps=7)
-    assert walled(1, fast=own).fast is own
-    assert walled(1, fast=own).accurate.steps == 21
-    assert walled(1, fast=own, accurate=own).accurate is own
+    with pytest.raises(ValueError, match="recipe must be fast or accurate, got 'slow'"):
+        sdifp.training.recipe_for(walled(1), "slow")
 
 
 def test_the_same_problem_without_disagreement_passes():
@@ -381,14 +387,19 @@ def test_the_same_problem_without_disagreement_passes():
         (
             {"duration": 0.0},
             ValueError,
-            "duration must be positive .* got 0.0",
+            r"interval must begin at 0 .* got \(0.0, 0.0\)",
         ),
-        ({"duration": np.inf}, ValueError, "duration must be positive .* got inf"),
-        ({"residual": None}, TypeError, "residual must be a Residual, got None"),
-        ({"neumann": [True, False]}, ValueError, "neumann must be one .* 1 axes, got"),
-        ({"neumann": "yes"}, ValueError, "neumann must be one bool.* got 'yes'"),
+        ({"duration": np.inf}, ValueError, r"interval must .* got \(0.0, inf\)"),
+        ({"equation": None}, TypeError, "equation must be a Residual, got None"),
+        ({"domain": 2.0}, TypeError, "domain must be a Box, got 2.0"),
+        ({"neumann": [True]}, ValueError, "axes must be .*not periodic, got 0"),
         (
-            {"residual": sdifp.Residual(sdifp.time_derivative(2))},
+            {"neumann": [False, True]},
+            ValueError,
+            "axes must be axes of the box.* got 1",
+        ),
+        (
+            {"equation": sdifp.Residual(sdifp.time_derivative(2))},
             ValueError,
             "velocity must be given: the equation is of second order in time",
         ),
@@ -411,11 +422,71 @@ def test_no_dimension_is_refused(name):
         getattr(problems, name)(0)
 
 
-def test_targets_are_over_the_volume_unless_they_are_so_already():
+def test_targets_are_divided_by_the_volume_of_the_box():
     wide = sdifp.Box([0.0], [4.0], periodic=True)
-    given = periodic_problem(box=wide, mass=3.0)
-    normalised = periodic_problem(box=wide, mass=3.0, normalised=True)
-    assert given.target("mass", 0.0) == 0.75
-    assert normalised.target("mass", 0.0) == 3.0
-    assert np.isclose(given.target("energy", 1.0), (1.0 + 0.5 * np.exp(-2.0)) / 4.0)
-    assert periodic_problem(energy=None).target("energy", 0.0) is None
+    normalised = sdifp.Box([0.0], [4.0], periodic=True, normalised=True)
+    given = periodic_problem(domain=wide, mass=3.0)
+    mass, squared_norm = given.invariants
+    assert given.mean_target(mass, 0.0) == 0.75
+    assert periodic_problem(domain=normalised, mass=3.0).mean_target(mass, 0.0) == 3.0
+    wanted = (1.0 + 0.5 * np.exp(-2.0)) / 4.0
+    assert np.isclose(given.mean_target(squared_norm, 1.0), wanted)
+
+
+def test_short_and_long_form_of_the_invariants_are_the_same():
+    short = periodic_problem(mass=3.0, squared_norm=9.5)
+    long = periodic_problem(
+        mass=None,
+        squared_norm=None,
+        invariants=[sdifp.Mass(3.0), sdifp.SquaredNorm(9.5)],
+    )
+    assert short.invariants == long.invariants
+    assert [i.name for i in long.invariants] == ["mass", "squared_norm"]
+    assert dataclasses.replace(long, name="other").invariants == long.invariants
+
+
+@pytest.mark.parametrize(
+    ("invariants", "words"),
+    [
+        ([sdifp.Mass(2.0)], "invariants has mass twice"),
+        ([sdifp.SquaredNorm(2.0, component=1)], "no component.*component=1"),
+        ([sdifp.SquaredNorm(None)], "must have a target.*None"),
+        (
+            [sdifp.invariants.Variance(2.0)],
+            r"Mass or SquaredNorm, got Variance\(target=2\.0",
+        ),
+    ],
+)
+def test_invariants_that_a_problem_refuses(invariants, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        periodic_problem(squared_norm=None, invariants=invariants)
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize(
+    ("conditions", "interval", "error", "words"),
+    [
+        ([], (0.0, 1.0), ValueError, r"conditions must hold Initial\(u0\)"),
+        ([Initial(sine), 3.0], (0.0, 1.0), TypeError, "conditions must .*got 3.0"),
+        ([Initial(sine)] * 2, (0.0, 1.0), ValueError, "one Initial at most"),
+        ([Initial(sine)], None, ValueError, "interval .*None: steady problems"),
+        ([Initial(sine)], (1.0, 2.0), ValueError, r"must begin at 0.*\(1.0, 2.0\)"),
+        ([Initial(sine)], 2.0, ValueError, "interval must be two times.*got 2.0"),
+    ],
+)
+def test_conditions_and_intervals_that_are_refused(conditions, interval, error, words):
+    box, equation = sdifp.Box([0.0], [1.0]), sdifp.Residual(sdifp.laplacian())
+    with pytest.raises(error, match=words):
+        sdifp.Problem(box, equation, conditions, interval)
+
+
+def test_neumann_holds_on_the_axes_that_are_named_or_on_all_walls():
+    box = sdifp.Box.cube(3, periodic=[False, True, False])
+    equation = sdifp.Residual(sdifp.laplacian())
+    neumann = lambda *axes: (
+        sdifp.Problem(
+            box, equation, [Initial(sine), sdifp.Neumann(*axes)], (0.0, 1.0)
+        ).neumann
+    )
+    assert neumann() == (True, False, True)
+    assert neumann([2]) == (False, False, True)

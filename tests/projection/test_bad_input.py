@@ -132,13 +132,13 @@ def test_message(values, weights, kwargs, error, message):
 
 
 def test_correct_checks_its_targets():
-    raw = sdifp.moments(F, W)
+    raw = sdifp.correction.moments(F, W)
     with pytest.raises(ValueError, match="give a target"):
-        sdifp.correct(raw)
+        sdifp.correction.correct(raw)
     with pytest.raises(ValueError, match="variance needs mean"):
-        sdifp.correct(raw, variance=1.0)
+        sdifp.correction.correct(raw, variance=1.0)
     with pytest.raises(ValueError, match="not both"):
-        sdifp.correct(raw, mean=0.0, variance=1.0, second_moment=1.0)
+        sdifp.correction.correct(raw, mean=0.0, variance=1.0, second_moment=1.0)
 
 
 def test_floor_must_be_a_floor():
@@ -154,9 +154,12 @@ def test_no_fields_and_long_integers():
 
 
 def test_euclidean_keeps_the_dtype_and_refuses_nan():
-    assert sdifp.project_euclidean(F.astype("f4"), W, mean=0.0).dtype == np.float32
+    assert (
+        sdifp.correction.project_euclidean(F.astype("f4"), W, mean=0.0).dtype
+        == np.float32
+    )
     with pytest.raises(ValueError, match="values must be finite"):
-        sdifp.project_euclidean(F * NAN, W, mean=0.0)
+        sdifp.correction.project_euclidean(F * NAN, W, mean=0.0)
 
 
 def test_lists_are_told_to_become_arrays_or_work():
@@ -177,4 +180,4 @@ def test_wrong_shapes_raise_inside_jit_too():
 
 def test_euclidean_checks_its_arguments():
     with pytest.raises(ValueError, match="weights must sum to 1"):
-        sdifp.project_euclidean(F, 2 * W, mean=0.0)
+        sdifp.correction.project_euclidean(F, 2 * W, mean=0.0)

@@ -20,7 +20,7 @@ def test_coefficient_jacobian_is_that_of_the_closed_form():
         return {"scale": scale, "shift": 0.3 - scale * mu}
 
     mu, mu2 = 0.8, 2.0
-    got = sdifp.coefficient_derivatives(
+    got = sdifp.correction.coefficient_derivatives(
         scale=coefficients(mu, mu2)["scale"], rule_mean=mu, rule_variance=mu2 - mu**2
     )
     want_mean, want_second = (
@@ -43,7 +43,7 @@ def test_autodiff_of_scale_and_shift_is_the_paper_formula(case):
 
     scale_grad, shift_grad = jax.jacrev(coefficients)(jnp.asarray(f))
     mean, variance = w @ f, w @ f**2 - (w @ f) ** 2
-    d = sdifp.coefficient_derivatives(
+    d = sdifp.correction.coefficient_derivatives(
         scale=np.sqrt(1.7 / variance), rule_mean=mean, rule_variance=variance
     )
     for got, name in ((scale_grad, "scale"), (shift_grad, "shift")):

@@ -121,7 +121,7 @@ def test_derivatives_of_a_field_without_variance_are_tame(targets, offset, x64):
 
 def test_a_floor_of_the_users_keeps_the_gradient_of_a_flat_field():
     def first(f):
-        floor = sdifp.AbsoluteFloor(1e-8)
+        floor = sdifp.correction.AbsoluteFloor(1e-8)
         return sdifp.project(
             f, W, mean=0.0, variance=1.0, floor=floor, throw=False
         ).values
@@ -228,38 +228,43 @@ class TestFloor:
         assert W @ np.asarray(got.values) ** 2 == pytest.approx(2.09, rel=1e-14)
 
     @pytest.mark.parametrize(
-        "floor", [sdifp.AbsoluteFloor(1e-8), sdifp.RelativeFloor(2.0)]
+        "floor",
+        [sdifp.correction.AbsoluteFloor(1e-8), sdifp.correction.RelativeFloor(2.0)],
     )
     def test_perturbation_identity(self, floor):
         got = sdifp.project(self.small, W, **self.targets, floor=floor)
         assert int(got.status) == Status.FLOORED
         u = np.asarray(got.values)
         assert W @ u == pytest.approx(0.3, abs=1e-15)
-        raw = sdifp.moments(self.small, W)
+        raw = sdifp.correction.moments(self.small, W)
         least = (
             floor.epsilon
-            if isinstance(floor, sdifp.AbsoluteFloor)
+            if isinstance(floor, sdifp.correction.AbsoluteFloor)
             else floor.fraction * (W @ self.small**2)
         )
-        want = sdifp.floor_perturbation(
+        want = sdifp.correction.floor_perturbation(
             variance=2.0, rule_variance=raw.variance, floor=least
         )
         assert W @ u**2 - 2.09 == pytest.approx(float(want), rel=1e-12)
         assert float(want) < -0.1
 
     def test_identity_is_zero_above_the_floor(self):
-        got = sdifp.floor_perturbation(variance=2.0, rule_variance=0.5, floor=0.5)
+        got = sdifp.correction.floor_perturbation(
+            variance=2.0, rule_variance=0.5, floor=0.5
+        )
         assert float(got) == 0.0
 
     def test_floor_of_energy_alone(self):
         got = sdifp.project(
-            self.small, W, second_moment=1.0, floor=sdifp.AbsoluteFloor(1e-8)
+            self.small, W, second_moment=1.0, floor=sdifp.correction.AbsoluteFloor(1e-8)
         )
         assert int(got.status) == Status.FLOORED
         quiet = sdifp.project(self.small, W, second_moment=1.0)
         assert W @ np.asarray(quiet.values) ** 2 == pytest.approx(1.0, rel=1e-14)
 
-    @pytest.mark.parametrize("make", [sdifp.AbsoluteFloor, sdifp.RelativeFloor])
+    @pytest.mark.parametrize(
+        "make", [sdifp.correction.AbsoluteFloor, sdifp.correction.RelativeFloor]
+    )
     @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
     def test_bad_floor(self, make, bad):
         with pytest.raises(ValueError, match=r"must be finite and not negative"):

@@ -15,14 +15,16 @@ def raw(x):
 def test_errors_equal_those_of_a_much_finer_rule(size):
     box = sdifp.Box([0.0], [2.0])
     mean, variance = 0.7, 1.3
-    coarse = sdifp.midpoint(box, size)
-    fine = sdifp.gauss_legendre(box, 100 * size)
-    on_rule = sdifp.moments(raw(np.asarray(coarse.nodes)[:, 0]), coarse.weights)
+    coarse = sdifp.quadrature.midpoint(box, size)
+    fine = sdifp.quadrature.gauss_legendre(box, 100 * size)
+    on_rule = sdifp.correction.moments(
+        raw(np.asarray(coarse.nodes)[:, 0]), coarse.weights
+    )
     values = raw(np.asarray(fine.nodes)[:, 0])
-    truth = sdifp.moments(values, fine.weights)
-    correction = sdifp.correct(on_rule, mean=mean, variance=variance)
+    truth = sdifp.correction.moments(values, fine.weights)
+    correction = sdifp.correction.correct(on_rule, mean=mean, variance=variance)
     corrected = float(correction.scale) * values + float(correction.shift)
-    e1, e2 = sdifp.continuum_errors(
+    e1, e2 = sdifp.correction.continuum_errors(
         mean=mean,
         variance=variance,
         rule_mean=on_rule.mean,
@@ -40,6 +42,6 @@ def test_errors_equal_those_of_a_much_finer_rule(size):
 
 def test_finer_rule_is_the_continuum():
     truth = quad(raw, 0, 2, epsabs=1e-13)[0] / 2
-    rule = sdifp.gauss_legendre(sdifp.Box([0.0], [2.0]), 300)
-    got = sdifp.moments(raw(np.asarray(rule.nodes)[:, 0]), rule.weights).mean
+    rule = sdifp.quadrature.gauss_legendre(sdifp.Box([0.0], [2.0]), 300)
+    got = sdifp.correction.moments(raw(np.asarray(rule.nodes)[:, 0]), rule.weights).mean
     assert float(got) == pytest.approx(truth, rel=1e-13)

@@ -27,7 +27,7 @@ def draw(rng, *shape, mean=0.0, std=1.0, decades=2.0):
 def test_moments_agree_with_extended_precision(rng):
     values, weights = draw(rng, 5000, mean=1e4, std=1e-2, decades=6.0)
     mean, variance = reference(values, weights)
-    got = sdifp.moments(values, weights)
+    got = sdifp.correction.moments(values, weights)
     assert abs(float(got.mean) / mean - 1) < 1e-15
     assert abs(float(got.variance) / variance - 1) < 5e-15
     assert abs(float(got.second_moment) / (variance + mean**2) - 1) < 1e-15
@@ -35,7 +35,7 @@ def test_moments_agree_with_extended_precision(rng):
 
 def test_level_and_offset_keep_the_digits_that_the_mean_loses(rng):
     values, weights = draw(rng, 5000, mean=1e4, std=1e-2)
-    got = sdifp.moments(values, weights)
+    got = sdifp.correction.moments(values, weights)
     left = values - float(got.pivot) - float(got.offset)
     assert abs((weights.astype(np.longdouble) * left).sum()) < 1e-17
     assert abs((weights.astype(np.longdouble) * (values - float(got.mean))).sum()) > 0
@@ -53,15 +53,15 @@ def test_merged_parts_equal_the_whole(cuts, seed, profiled):
     rng = np.random.default_rng(seed)
     values, weights = draw(rng, 400, mean=1e3, std=1e-1, decades=4.0)
     profile = np.sin(np.linspace(-0.2, 3.0, 400)) if profiled else None
-    whole = sdifp.moments(values, weights, profile)
+    whole = sdifp.correction.moments(values, weights, profile)
     bounds = [0, *cuts, 400]
     parts = [
-        sdifp.moments_of_part(
+        sdifp.correction.moments_of_part(
             values[a:b], weights[a:b], None if profile is None else profile[a:b]
         )
         for a, b in itertools.pairwise(bounds)
     ]
-    merged = functools.reduce(sdifp.merge_moments, parts)
+    merged = functools.reduce(sdifp.correction.merge_moments, parts)
     for name in ("mean", "spread", "second_moment"):
         a, b = float(getattr(merged, name)), float(getattr(whole, name))
         assert a == pytest.approx(b, rel=2e-12 if profiled else 5e-14), name
@@ -77,15 +77,17 @@ def test_merged_parts_equal_the_whole(cuts, seed, profiled):
 def test_merging_in_one_order_gives_the_same_bits_inside_a_scan(rng):
     values, weights = draw(rng, 512, mean=10.0)
     f, w = values.reshape(8, 64), weights.reshape(8, 64)
-    parts = [sdifp.moments_of_part(a, b) for a, b in zip(f, w, strict=True)]
-    stepwise = functools.reduce(jax.jit(sdifp.merge_moments), parts)
+    parts = [sdifp.correction.moments_of_part(a, b) for a, b in zip(f, w, strict=True)]
+    stepwise = functools.reduce(jax.jit(sdifp.correction.merge_moments), parts)
 
     @jax.jit
     def scanned(f, w):
         def body(carry, part):
-            return sdifp.merge_moments(carry, sdifp.moments_of_part(*part)), None
+            return sdifp.correction.merge_moments(
+                carry, sdifp.correction.moments_of_part(*part)
+            ), None
 
-        first = sdifp.moments_of_part(f[0], w[0])
+        first = sdifp.correction.moments_of_part(f[0], w[0])
         return jax.lax.scan(body, first, (f[1:], w[1:]))[0]
 
     got = scanned(f, w)
@@ -96,11 +98,11 @@ def test_part_without_profile_support_is_merged(rng):
     values, weights = draw(rng, 100)
     profile = np.where(np.arange(100) < 50, 0.0, 1.0)
     parts = [
-        sdifp.moments_of_part(values[s], weights[s], profile[s])
+        sdifp.correction.moments_of_part(values[s], weights[s], profile[s])
         for s in (slice(0, 50), slice(50, 100))
     ]
-    merged = sdifp.merge_moments(*parts)
-    whole = sdifp.moments(values, weights, profile)
+    merged = sdifp.correction.merge_moments(*parts)
+    whole = sdifp.correction.moments(values, weights, profile)
     assert float(merged.spread) == pytest.approx(float(whole.spread), rel=1e-13)
     assert float(merged.level) == pytest.approx(float(whole.level), rel=1e-13)
 
@@ -108,7 +110,7 @@ def test_part_without_profile_support_is_merged(rng):
 def test_profile_moments_against_definition(rng):
     values, weights = draw(rng, 300, mean=2.0)
     profile = rng.random(300)
-    got = sdifp.moments(values, weights, profile)
+    got = sdifp.correction.moments(values, weights, profile)
     level = (weights @ values) / (weights @ profile)
     g = values - level * profile
     assert float(got.level) == pytest.approx(level, rel=1e-13)
@@ -121,8 +123,8 @@ def test_profile_moments_against_definition(rng):
 
 def test_batches_and_vmap_agree(rng):
     values, weights = draw(rng, 3, 4, 100)
-    batched = sdifp.moments(values, weights)
-    mapped = jax.vmap(jax.vmap(lambda f: sdifp.moments(f, weights)))(values)
+    batched = sdifp.correction.moments(values, weights)
+    mapped = jax.vmap(jax.vmap(lambda f: sdifp.correction.moments(f, weights)))(values)
     assert batched.variance.shape == (3, 4)
     assert np.allclose(batched.variance, mapped.variance, rtol=1e-15)
     assert np.allclose(batched.mean, mapped.mean, rtol=1e-15)
@@ -137,7 +139,7 @@ def test_derivatives_equal_those_of_the_textbook_formula(rng, profiled):
 
     def ours(t):
         f = jnp.asarray(values) * jnp.cos(t) + t**2 * jnp.asarray(direction)
-        m = sdifp.moments(f, weights, profile)
+        m = sdifp.correction.moments(f, weights, profile)
         return jnp.stack([m.mean, m.variance, m.spread, m.level])
 
     def textbook(t):
@@ -165,7 +167,7 @@ def test_gradient_reverse_mode_by_values_and_weights(rng):
     values, weights = draw(rng, 30)
 
     def ours(f, w):
-        return sdifp.moments(f, w).variance
+        return sdifp.correction.moments(f, w).variance
 
     def textbook(f, w):
         total = jnp.sum(w)

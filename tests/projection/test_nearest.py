@@ -122,7 +122,9 @@ def test_affine_form_equals_the_centred_form():
 
 def test_correction_applies_off_the_nodes():
     _, f, w, mean, variance = draw(7, 50)
-    correction = sdifp.correct(sdifp.moments(f, w), mean=mean, variance=variance)
+    correction = sdifp.correction.correct(
+        sdifp.correction.moments(f, w), mean=mean, variance=variance
+    )
     elsewhere = np.linspace(-3, 3, 7)
     want = float(correction.scale) * elsewhere + float(correction.shift)
     import jax.numpy as jnp
@@ -143,7 +145,7 @@ def test_euclidean_projection_holds_the_mean_and_costs_more(spread, rng):
     w = np.exp(spread * rng.standard_normal(200))
     w /= w.sum()
     f = rng.standard_normal(200)
-    euclidean = np.asarray(sdifp.project_euclidean(f, w, mean=1.0))
+    euclidean = np.asarray(sdifp.correction.project_euclidean(f, w, mean=1.0))
     weighted = np.asarray(sdifp.project(f, w, mean=1.0).values)
     assert w @ euclidean == pytest.approx(1.0, abs=1e-14)
     # Nearest in the plain norm ...

@@ -57,7 +57,9 @@ def test_nearer_root_on_random_fields(seed):
     f, phi = rng.standard_normal(9), rng.standard_normal(9)
     w = rng.random(9) + 0.1
     w /= w.sum()
-    least = float(sdifp.least_second_moment(sdifp.moments(f, w, phi), 0.5))
+    least = float(
+        sdifp.correction.least_second_moment(sdifp.correction.moments(f, w, phi), 0.5)
+    )
     kwargs = {"mean": 0.5, "second_moment": least + 0.7, "profile": phi}
     near = np.asarray(sdifp.project(f, w, **kwargs).values)
     far = np.asarray(sdifp.project(f, w, **kwargs, nearest=False).values)
@@ -68,7 +70,9 @@ def test_nearer_root_on_random_fields(seed):
 
 
 def test_least_second_moment_is_the_limit_of_feasibility():
-    least = float(sdifp.least_second_moment(sdifp.moments(F, W, PHI), 0.4))
+    least = float(
+        sdifp.correction.least_second_moment(sdifp.correction.moments(F, W, PHI), 0.4)
+    )
     assert least > 0.4**2
     level = 0.4 / (W @ PHI)
     g = F - (W @ F) / (W @ PHI) * PHI

@@ -14,7 +14,7 @@ from pages import code_under
 import sdifp
 import sdifp.torch as sdt
 
-RULE = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 32)
+RULE = sdifp.quadrature.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 32)
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,7 +31,7 @@ def points(n=7):
 
 def test_state_dict_is_that_of_the_network(tmp_path):
     u = field(gradient=sdt.Subsampled(4))
-    u.redraw()
+    u.resample()
     assert set(u.state_dict()) == {f"net.{k}" for k in u.net.state_dict()}
     torch.save(u.state_dict(), tmp_path / "u.pt")
     other = field(seed=1)
@@ -226,7 +226,7 @@ torch.manual_seed(0)
 net = torch.nn.Sequential(
     torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
 ).double()
-rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 32)
+rule = sdifp.quadrature.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 32)
 u = sdifp.torch.conserve(net, rule, 1.0, lambda t: 3 + t)
 frozen = u.freeze([0.0, 1.0])
 x, t = torch.rand(7, 1).double(), torch.rand(7, 1).double()
@@ -243,7 +243,7 @@ def run(program, *arguments):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.program
+@pytest.mark.validate
 def test_export_of_the_frozen_field(tmp_path):
     run(
         """
@@ -262,7 +262,7 @@ assert torch.allclose(again(x, t), frozen(x, t), rtol=1e-14)
     )
 
 
-@pytest.mark.program
+@pytest.mark.validate
 def test_compile_of_the_frozen_field():
     run(
         """
@@ -273,7 +273,7 @@ fast(x, t).sum().backward()
     )
 
 
-@pytest.mark.program
+@pytest.mark.validate
 def test_training_never_imports_jax_and_sdifp_never_imports_torch():
     code = """
 import sys, torch
@@ -282,7 +282,7 @@ nodes = (torch.arange(32, dtype=torch.float64) / 16)[:, None]
 rule = sdt.Rule([0.0], [2.0], nodes, periodic=True)
 net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
 u = sdt.conserve(net, rule, 1.0, lambda t: 3 + t, gradient=sdt.Subsampled(8))
-u.redraw()
+u.resample()
 t = torch.rand(5, 1).requires_grad_()
 u_t, = torch.autograd.grad(u(torch.rand(5, 1), t).sum(), t, create_graph=True)
 u_t.sum().backward()
@@ -300,11 +300,16 @@ assert "jax" not in sys.modules
         assert done.stderr == ""
 
 
-@pytest.mark.program
+@pytest.mark.validate
 def test_two_processes_have_the_same_coefficients(tmp_path):
     processes = [
         subprocess.Popen(
-            [sys.executable, ROOT / "tests/pytorch/two_processes.py", str(r), tmp_path],
+            [
+                sys.executable,
+                ROOT / "tests/pytorch/two_torch_processes.py",
+                str(r),
+                tmp_path,
+            ],
             stderr=subprocess.PIPE,
             text=True,
         )

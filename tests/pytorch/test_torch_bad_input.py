@@ -9,7 +9,7 @@ from nets import torch_net
 import sdifp
 import sdifp.torch as sdt
 
-RULE = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 32)
+RULE = sdifp.quadrature.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 32)
 
 pytestmark = pytest.mark.usefixtures("as_user")
 
@@ -124,7 +124,7 @@ CASES = [
         "mass must not be a tensor that requires grad",
     ),
     (
-        lambda: sdt.conserve(torch_net(), RULE, 1.0, gradient=sdifp.Exact()),
+        lambda: sdt.conserve(torch_net(), RULE, 1.0, gradient=sdifp.field.Exact()),
         TypeError,
         "of sdifp.torch",
     ),
@@ -156,7 +156,9 @@ CASES = [
         "mass must be a number for a network without time",
     ),
     (
-        lambda: sdt.conserve(torch_net(), RULE, energy=1.0, profile=lambda x: x[:, 0]),
+        lambda: sdt.conserve(
+            torch_net(), RULE, squared_norm=1.0, profile=lambda x: x[:, 0]
+        ),
         ValueError,
         "profile has no effect without mass",
     ),
@@ -186,7 +188,7 @@ CASES = [
     (
         lambda: sdt.Rule([0.0], [1.0], [[0.5], [0.6]], [1.0, 0.0]),
         ValueError,
-        r"positive and finite, got weights\[1\] = 0.0",
+        r"positive, got weights\[1\] = 0.0",
     ),
     (
         lambda: sdt.Rule([0.0], [1.0], [[0.5], [0.6]], [1.0, 1.0]),
@@ -194,7 +196,7 @@ CASES = [
         "weights must sum to 1, got 2",
     ),
     (
-        lambda: sdt.Rule([0.0], [1.0], [[0.5]]).redraw(),
+        lambda: sdt.Rule([0.0], [1.0], [[0.5]]).resample(),
         ValueError,
         "points is not randomised",
     ),
@@ -258,7 +260,7 @@ def test_certificate_arguments():
         u.certificate([0.1], replicates=1)
     with pytest.raises(ValueError, match="times must hold at least one time"):
         u.certificate([])
-    other = sdifp.trapezoid(sdifp.Box([0.0], [3.0], periodic=True), 8)
+    other = sdifp.quadrature.trapezoid(sdifp.Box([0.0], [3.0], periodic=True), 8)
     with pytest.raises(ValueError, match="other_rule must live on the box"):
         u.certificate([0.1], other_rule=other)
 

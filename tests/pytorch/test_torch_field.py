@@ -14,7 +14,7 @@ import sdifp
 import sdifp.torch as sdt
 
 BOX = sdifp.Box([0.0], [2.0], periodic=True)
-RULE = sdifp.trapezoid(BOX, 32)
+RULE = sdifp.quadrature.trapezoid(BOX, 32)
 
 
 class Analytic(torch.nn.Module):
@@ -31,14 +31,14 @@ class Analytic(torch.nn.Module):
 
 
 def errors_on_rule(u, t):
-    """Relative errors of mass and energy on the rule, from the values alone."""
+    """Relative errors of mass and squared_norm on the rule, from the values alone."""
     dtype = next(u.parameters()).dtype
     values = u.at(t)(u.rule.nodes.to(dtype)).detach().double()[:, 0]
     mass = u.rule.volume * math.fsum((u.rule.weights * values).tolist())
-    energy = u.rule.volume * math.fsum((u.rule.weights * values**2).tolist())
+    squared_norm = u.rule.volume * math.fsum((u.rule.weights * values**2).tolist())
     wanted = [float(target.value(t)) for target in u.prescribed.of(0).values()]
     size = math.sqrt(u.rule.volume * wanted[1])
-    return abs(mass - wanted[0]) / size, abs(energy - wanted[1]) / wanted[1]
+    return abs(mass - wanted[0]) / size, abs(squared_norm - wanted[1]) / wanted[1]
 
 
 @given(
@@ -52,8 +52,8 @@ def errors_on_rule(u, t):
 def test_both_integrals_hold_on_the_rule(mean, deviation, mass, above, chunk, single):
     dtype = torch.float32 if single else torch.float64
     net = Analytic(mean, deviation, dtype)
-    energy = mass * mass / 2.0 + above
-    u = sdt.conserve(net, RULE, mass, energy, gradient=sdt.Exact(chunk))
+    squared_norm = mass * mass / 2.0 + above
+    u = sdt.conserve(net, RULE, mass, squared_norm, gradient=sdt.Exact(chunk))
     first, second = errors_on_rule(u, 0.3)
     # The values of the raw field are rounded to their format before anything else.
     bound = 1e-6 if single else 1e-13
@@ -66,7 +66,7 @@ def test_a_rare_peak_costs_no_digits_in_chunks():
         def forward(self, x):
             return 1e4 + torch.exp(-(((x - 1.7) / 1e-3) ** 2))
 
-    rule = sdifp.midpoint(BOX, 4000)
+    rule = sdifp.quadrature.midpoint(BOX, 4000)
     nodes = torch.tensor(np.asarray(rule.nodes))
     for chunk in (10, 10_000):
         gradient = sdt.Detached(chunk)
@@ -134,7 +134,7 @@ def test_time_derivatives_through_torch_func():
 def test_parameter_gradients_through_torch_func(gradient):
     net = torch_net()
     u = sdt.conserve(net, RULE, lambda t: 1 + t, 3.0, gradient=gradient)
-    u.redraw(torch.Generator().manual_seed(0))
+    u.resample(torch.Generator().manual_seed(0))
     x = torch.rand(4, 1, dtype=torch.float64)
     t = torch.tensor(0.3, dtype=torch.float64)
     parameters = dict(u.named_parameters())
@@ -235,7 +235,7 @@ def test_memory_of_the_exact_gradient_is_that_of_one_chunk():
                 kept.append(weakref.ref(self))
 
         net[0].register_forward_hook(lambda m, given, out: rows.append(len(out)))
-        rule = sdifp.trapezoid(BOX, nodes)
+        rule = sdifp.quadrature.trapezoid(BOX, nodes)
         u = sdt.conserve(net, rule, 1.0, 3.0, gradient=sdt.Exact(chunk))
         with torch.autograd.graph.saved_tensors_hooks(Kept, lambda k: k.tensor):
             scale = u.at(t).scale
@@ -256,7 +256,7 @@ def test_the_sample_is_chunked_as_well():
     found = []
     for chunk in (4096, 50, 7):
         u = sdt.conserve(net, RULE, 1.0, 3.0, gradient=sdt.Subsampled(8, chunk=chunk))
-        u.redraw(torch.Generator().manual_seed(0))
+        u.resample(torch.Generator().manual_seed(0))
         rows = []
         hook = net[0].register_forward_hook(
             lambda m, g, out, r=rows: r.append(len(out))
@@ -327,10 +327,10 @@ def gradients(u, x, t):
 
 
 def worst_score(sample_with, runs=400):
-    """The largest deviation of the mean gradient over redraws from the exact one, in
+    """The largest deviation of the mean gradient over resamples from the exact one, in
     standard errors, among eight random directions."""
     net = torch_net(width=6)
-    rule = sdifp.gauss_legendre(sdifp.Box([0.0], [2.0]), 24)
+    rule = sdifp.quadrature.gauss_legendre(sdifp.Box([0.0], [2.0]), 24)
     exact = sdt.conserve(net, rule, lambda t: 1 + t, lambda t: 4 + t)
     u = sdt.conserve(net, rule, lambda t: 1 + t, lambda t: 4 + t, gradient=sample_with)
     x, t = torch.rand(6, 1, dtype=torch.float64), torch.full((6,), 0.4).double()
@@ -338,7 +338,7 @@ def worst_score(sample_with, runs=400):
     generator = torch.Generator().manual_seed(1)
     found = []
     for _ in range(runs):
-        u.redraw(generator)
+        u.resample(generator)
         found.append(gradients(u, x, t))
     directions = torch.randn(len(wanted), 8, generator=generator).double()
     off = (torch.stack(found) - wanted) @ directions
@@ -377,13 +377,13 @@ def test_subsampled_has_exact_values_and_time_derivatives():
     t = torch.tensor([0.1, 0.4, 0.4, 0.1, 0.9, 0.9]).double().requires_grad_()
     exact = sdt.conserve(net, RULE, lambda t: 1 + t, 4.0)
     u = sdt.conserve(net, RULE, lambda t: 1 + t, 4.0, gradient=sdt.Subsampled(4))
-    u.redraw()
+    u.resample()
     for order in (0, 1, 2):
         wanted, found = (by_torch(field(x, t), t, order) for field in (exact, u))
         assert torch.allclose(wanted, found, rtol=1e-13, atol=1e-13)
 
 
-def test_without_redraw_subsampled_is_exact():
+def test_without_resample_subsampled_is_exact():
     net = torch_net()
     x, t = torch.rand(6, 1, dtype=torch.float64), torch.full((6,), 0.4).double()
     fields = (
@@ -397,11 +397,11 @@ def test_without_redraw_subsampled_is_exact():
 # Rules.
 
 RANDOMISED = {
-    "sobol": lambda box, key: sdifp.sobol(box, 64, key=key),
-    "lattice": lambda box, key: sdifp.lattice(box, 64, key=key),
-    "halton": lambda box, key: sdifp.halton(box, 60, key=key),
-    "monte_carlo": lambda box, key: sdifp.monte_carlo(box, 64, key=key),
-    "trapezoid": lambda box, key: sdifp.trapezoid(
+    "sobol": lambda box, key: sdifp.quadrature.sobol(box, 64, key=key),
+    "lattice": lambda box, key: sdifp.quadrature.lattice(box, 64, key=key),
+    "halton": lambda box, key: sdifp.quadrature.halton(box, 60, key=key),
+    "monte_carlo": lambda box, key: sdifp.quadrature.monte_carlo(box, 64, key=key),
+    "trapezoid": lambda box, key: sdifp.quadrature.trapezoid(
         sdifp.Box.cube(2, -1.0, 3.0, periodic=True), 8
     ),
 }
@@ -409,7 +409,7 @@ RANDOMISED = {
 
 @pytest.mark.parametrize("family", RANDOMISED)
 def test_redrawn_nodes_are_uniform_and_keep_their_structure(family, getkey):
-    """The mean over redraws of a rough function is its integral; the deviation of one
+    """The mean over resamples of a rough function is its integral; the deviation of one
     draw is that of the family, not that of independent points."""
     box = sdifp.Box.cube(2, -1.0, 3.0, periodic=[False, True])
     rule = sdt.Rule.of(RANDOMISED[family](box, getkey()))
@@ -420,7 +420,7 @@ def test_redrawn_nodes_are_uniform_and_keep_their_structure(family, getkey):
     generator = torch.Generator().manual_seed(0)
     draws = []
     for _ in range(400):
-        rule.redraw(generator)
+        rule.resample(generator)
         assert bool(((rule.nodes >= -1.0) & (rule.nodes <= 3.0)).all())
         draws.append(
             [float((rule.weights * f(rule.nodes)).sum()) for f in (smooth, rough)]
@@ -439,7 +439,7 @@ def test_redrawn_nodes_are_uniform_and_keep_their_structure(family, getkey):
 def test_samples_are_unbiased(family, stratified, k, getkey):
     box = sdifp.Box.cube(2, -1.0, 3.0)
     if family == "runs":
-        rule = sdt.Rule.of(sdifp.gauss_legendre(box, 7))
+        rule = sdt.Rule.of(sdifp.quadrature.gauss_legendre(box, 7))
     else:
         rule = sdt.Rule.of(RANDOMISED[family](box, getkey()))
     counts = torch.zeros(rule.size, dtype=torch.float64)
@@ -455,19 +455,19 @@ def test_samples_are_unbiased(family, stratified, k, getkey):
 
 
 def test_a_field_redraws_its_own_rule_in_high_dimension(getkey):
-    rule = sdt.Rule.of(sdifp.sobol(sdifp.Box.cube(5), 64, key=getkey()))
+    rule = sdt.Rule.of(sdifp.quadrature.sobol(sdifp.Box.cube(5), 64, key=getkey()))
     u = sdt.conserve(torch_net(inputs=6), rule, 1.0, 3.0, gradient=sdt.Subsampled(8))
     before = u.rule.nodes.clone()
-    u.redraw()
+    u.resample()
     assert not torch.equal(u.rule.nodes, before)
     assert torch.equal(rule.nodes, before), "the rule that was given is not changed"
     assert max(errors_on_rule(u, 0.3)) < 1e-13
-    u.redraw(rule=False)
+    u.resample(rule=False)
     low = sdt.conserve(torch_net(), RULE, 1.0, 3.0)
     before = low.rule.nodes.clone()
-    low.redraw()
+    low.resample()
     assert torch.equal(low.rule.nodes, before), "not in one dimension by default"
-    low.redraw(rule=True)
+    low.resample(rule=True)
     assert not torch.equal(low.rule.nodes, before)
 
 
@@ -521,7 +521,7 @@ def test_training_learns_and_keeps_the_integrals():
     optimiser = torch.optim.Adam(u.parameters(), 1e-2)
     losses = []
     for _ in range(300):
-        u.redraw()
+        u.resample()
         x, t = 2 * torch.rand(64, 1), torch.rand(4).repeat_interleave(16)[:, None]
         loss = ((u(x, t) - wave(x, t)) ** 2).mean()
         optimiser.zero_grad()
@@ -535,7 +535,9 @@ def test_training_learns_and_keeps_the_integrals():
 def test_targets_that_cannot_be_met():
     u = sdt.conserve(torch_net(), RULE, 1.0, lambda t: 1.0 - t)
     assert u.at(0.9).status.item() == sdt.Status.INFEASIBLE
-    with pytest.raises(ValueError, match=r"cannot be met at t = 0.9: energy = 0.1 is"):
+    with pytest.raises(
+        ValueError, match=r"cannot be met at t = 0.9: squared_norm = 0.1 is"
+    ):
         u.check([0.1, 0.9])
     with pytest.raises(ValueError, match=r"cannot be met at t = 0.9"):
         sdt.conserve(torch_net(), RULE, 1.0, lambda t: 1.0 - t, times=[0.9])
@@ -560,18 +562,26 @@ class Given(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("function", "energy", "reason"),
+    ("function", "squared_norm", "reason"),
     [
         (lambda x, t: 0.5 + 0.0 * x, 9.0, "constant on the nodes"),
         (lambda x, t: math.nan * x, 9.0, "network is not finite"),
-        (lambda x, t: torch.sin(x), lambda t: 1.0 + 0.0 * t, "energy = 1 is below"),
-        (lambda x, t: torch.sin(x), lambda t: math.nan * t, "energy = nan is not"),
+        (
+            lambda x, t: torch.sin(x),
+            lambda t: 1.0 + 0.0 * t,
+            "squared_norm = 1 is below",
+        ),
+        (
+            lambda x, t: torch.sin(x),
+            lambda t: math.nan * t,
+            "squared_norm = nan is not",
+        ),
     ],
 )
 def test_targets_that_cannot_be_met_are_errors_where_the_field_is_evaluated(
-    function, energy, reason
+    function, squared_norm, reason
 ):
-    u = sdt.conserve(Given(function), RULE, 3.0, energy)
+    u = sdt.conserve(Given(function), RULE, 3.0, squared_norm)
     x, t = torch.rand(5, 1, dtype=torch.float64), torch.full((5,), 0.5).double()
     for call in (
         lambda: u(x, 0.5),
@@ -587,11 +597,13 @@ def test_targets_that_cannot_be_met_are_errors_where_the_field_is_evaluated(
 
 def test_numbers_that_no_field_has_are_refused_at_construction():
     with pytest.raises(
-        ValueError, match=r"energy = 1 is below .*mass 3 can have, 4\.5"
+        ValueError, match=r"squared_norm = 1 is below .*mass 3 can have, 4\.5"
     ):
         sdt.conserve(torch_net(), RULE, 3.0, 1.0)
-    with pytest.raises(ValueError, match="at least two nodes where mass and energy"):
-        sdt.conserve(torch_net(), sdifp.trapezoid(BOX, 1), 1.0, 3.0)
+    with pytest.raises(
+        ValueError, match="at least two nodes where mass and squared_norm"
+    ):
+        sdt.conserve(torch_net(), sdifp.quadrature.trapezoid(BOX, 1), 1.0, 3.0)
 
 
 def test_variance_is_a_target_of_its_own():
@@ -602,26 +614,26 @@ def test_variance_is_a_target_of_its_own():
     assert float(got) == pytest.approx(1.5e-4, rel=1e-8)
     rows = u.certificate([0.5])
     assert rows.holds
-    assert [row.integral for row in rows.rows] == ["mass", "variance"]
+    assert [row.invariant for row in rows.rows] == ["mass", "variance"]
 
 
 def test_field_that_underflows_has_a_status():
     net = torch_net(dtype=torch.float32)
-    assert sdt.conserve(net, RULE, energy=1e-50).at(0.5).status.item() == 0
-    u = sdt.conserve(net, RULE, energy=1e-100)
+    assert sdt.conserve(net, RULE, squared_norm=1e-50).at(0.5).status.item() == 0
+    u = sdt.conserve(net, RULE, squared_norm=1e-100)
     assert u.at(0.5).status.item() == sdt.Status.UNDERFLOW
-    with pytest.raises(ValueError, match="energy = 1e-100 is so small"):
+    with pytest.raises(ValueError, match="squared_norm = 1e-100 is so small"):
         u(torch.rand(5, 1), 0.5)
 
 
 def test_another_rule():
     u = sdt.conserve(torch_net(), RULE, 1.0, 3.0)
-    finer = u.on(sdifp.trapezoid(BOX, 128))
+    finer = u.on(sdifp.quadrature.trapezoid(BOX, 128))
     assert finer.net is u.net
     assert finer.rule.size == 128
     assert max(errors_on_rule(finer, 0.3)) < 1e-13
     with pytest.raises(ValueError, match="rule must live on the box of the field"):
-        u.on(sdifp.trapezoid(sdifp.Box([0.0], [3.0], periodic=True), 32))
+        u.on(sdifp.quadrature.trapezoid(sdifp.Box([0.0], [3.0], periodic=True), 32))
 
 
 def test_no_points_at_all():
@@ -667,7 +679,9 @@ def test_importance_rules_made_in_another_precision(getkey):
     def sample(key):
         return 2.0 * jax.random.uniform(key, (1,))
 
-    rule = sdifp.importance(BOX, 50, sample, lambda x: 1.0 + 0 * x[0], key=getkey())
+    rule = sdifp.quadrature.importance(
+        BOX, 50, sample, lambda x: 1.0 + 0 * x[0], key=getkey()
+    )
     with jax.enable_x64(False):
         mine = sdt.Rule.of(rule)
     assert mine.weights.sum().item() == pytest.approx(1.0, abs=1e-14)
@@ -707,3 +721,17 @@ def test_several_times_at_once():
         assert torch.equal(u(x, one), u(x, times[0]))
     with pytest.raises(ValueError, match="x must have one point for each time"):
         now(torch.rand(5, 1, dtype=torch.float64))
+
+
+def test_integrals_over_a_normalised_box_are_means():
+    nodes = np.random.default_rng(0).uniform(0.0, 2.0, (16, 2000))
+    box = [0.0] * 2000, [2.0] * 2000
+    net = Given(lambda x, t: torch.sin(x).sum(1, keepdim=True))
+    rule = sdt.Rule(*box, nodes, normalised=True)
+    assert rule.volume == 1.0
+    u = sdt.conserve(net, rule, 0.3, 1.0)
+    values = u(u.rule.nodes, 0.5)
+    assert float(values.mean()) == pytest.approx(0.3, rel=1e-12)
+    assert float((values**2).mean()) == pytest.approx(1.0, rel=1e-12)
+    with pytest.raises(ValueError, match="normalised=True"):
+        sdt.conserve(net, sdt.Rule(*box, nodes), 0.3, 1.0)

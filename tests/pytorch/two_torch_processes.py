@@ -23,7 +23,7 @@ def main(rank, folder):
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
     )
-    rule = sdifp.sobol(sdifp.Box.cube(4), 64, key=jax.random.key(0))
+    rule = sdifp.quadrature.sobol(sdifp.Box.cube(4), 64, key=jax.random.key(0))
     u = sdt.conserve(
         torch_net(inputs=5), rule, 1.0, lambda t: 3 + t, gradient=sdt.Subsampled(8)
     )
@@ -34,7 +34,7 @@ def main(rank, folder):
 
     # Each process draws other nodes; those of the first one count.
     torch.manual_seed(rank)
-    u.redraw()
+    u.resample()
     loss(both, x[rank], t[rank]).backward()
     now = u.at(0.3)
     torch.save(

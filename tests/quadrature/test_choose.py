@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from sdifp import Box, GaussLegendre, Midpoint, Trapezoid, rule_for
+from sdifp import Box, rule_for
+from sdifp.quadrature import GaussLegendre, Midpoint, Trapezoid
 
 KEY = jax.random.key(0)
 
@@ -206,7 +207,7 @@ def test_bad_requests_are_refused(as_user, arguments, error, message):
     ("dimension", "how"), [(2, "two finer grids"), (6, "8 independent")]
 )
 def test_a_tolerance_beyond_reach_is_refused(dimension, how, monkeypatch):
-    monkeypatch.setattr("sdifp._quadrature._choose._LARGEST", 2**8)
+    monkeypatch.setattr("sdifp.quadrature._choose._LARGEST", 2**8)
     with pytest.raises(
         ValueError, match=rf"1e-09 was not reached.*256 nodes.*by {how}"
     ):

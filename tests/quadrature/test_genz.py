@@ -16,7 +16,8 @@ import pytest
 import scipy.special
 from quick import once
 
-from sdifp import Box, gauss_legendre, lattice, sobol
+from sdifp import Box
+from sdifp.quadrature import gauss_legendre, lattice, sobol
 
 FAMILIES = ["oscillatory", "product", "corner", "gaussian", "continuous", "jump"]
 DIFFICULTY = dict(zip(FAMILIES, [6.0, 4.0, 1.5, 4.0, 4.0, 2.0], strict=True))
@@ -101,13 +102,13 @@ def test_gauss_legendre_on_genz_integrals(name, d):
 
 @functools.cache
 def by_replicates(family, d):
-    """Means on redrawn rules, and the error that Monte Carlo would have, relative."""
+    """Means on resampled rules, and the error that Monte Carlo would have, relative."""
     rule = {"lattice": lattice, "sobol": sobol}[family](
         Box.cube(d), SIZE, key=jax.random.key(d)
     )
     keys = jax.random.split(jax.random.key(100 + d), REPLICATES)
     both = lambda x: jnp.stack([integrands(x), integrands(x) ** 2])
-    found = once(lambda rule: jax.lax.map(lambda k: rule.redraw(k).mean(both), keys))(
+    found = once(lambda rule: jax.lax.map(lambda k: rule.resample(k).mean(both), keys))(
         rule
     )
     mean, square = np.asarray(found.mean(axis=0))
@@ -115,7 +116,7 @@ def by_replicates(family, d):
     return np.asarray(found)[:, 0], plain
 
 
-# Relative error of one rule, a root mean square over redraws: about three times what
+# Relative error of one rule, a root mean square over resamples: about three times what
 # was measured, so that another seed passes and a lost order does not. The corner peak
 # in 20 dimensions varies over ten orders of magnitude.
 BOUND = {

@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sdifp import Box, lattice
-from sdifp._quadrature._lattice import search_generator
+from sdifp import Box
+from sdifp.quadrature import lattice
+from sdifp.quadrature._lattice import search_generator
 
 
 def criterion(generator, size, weight):
@@ -42,12 +43,12 @@ def test_the_generator_is_odd_and_distinct_up_to_sign(size, dimension, rng):
     assert len(np.unique(folded)) == dimension
 
 
-@pytest.mark.parametrize("redrawn", [False, True])
-def test_every_axis_has_one_node_in_each_cell_of_width_one_over_m(redrawn, getkey):
+@pytest.mark.parametrize("resampled", [False, True])
+def test_every_axis_has_one_node_in_each_cell_of_width_one_over_m(resampled, getkey):
     size, dimension = 128, 30
     rule = lattice(Box.cube(dimension, periodic=True), size, key=getkey())
-    if redrawn:
-        rule = rule.redraw(getkey())
+    if resampled:
+        rule = rule.resample(getkey())
     # Rounding at cell walls is kept away by turning the lattice back to its origin.
     unit = (np.asarray(rule.nodes) - np.asarray(rule.nodes)[0]) % 1.0
     cells = np.sort(np.round(unit * size) % size, axis=0)

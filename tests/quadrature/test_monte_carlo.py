@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sdifp import Box, monte_carlo
+from sdifp import Box
+from sdifp.quadrature import monte_carlo
 
 HUGE = 100_000
 
@@ -39,7 +40,7 @@ def test_the_last_nodes_of_the_largest_rule_are_distinct_points_of_the_box(getke
 
 def two_moments(rule):
     return jax.jit(
-        lambda key: rule.redraw(key).mean(
+        lambda key: rule.resample(key).mean(
             lambda x: jnp.stack([x.mean(), jnp.mean(x * x)])
         )
     )

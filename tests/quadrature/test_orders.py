@@ -1,4 +1,4 @@
-"""Orders of convergence, fitted to root mean square errors over redraws."""
+"""Orders of convergence, fitted to root mean square errors over resamples."""
 
 import functools
 import math
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from sdifp import Box, lattice, monte_carlo, sobol
+from sdifp import Box
+from sdifp.quadrature import lattice, monte_carlo, sobol
 
 REPLICATES = 48
 EXPONENTS = (5, 8, 11)
@@ -40,7 +41,7 @@ def errors(family, periodic):
             Box.cube(3, periodic=periodic), 2**m, key=jax.random.key(4)
         )
         means = eqx.filter_jit(
-            lambda rule: jax.vmap(lambda k: rule.redraw(k).mean(fields))(keys)
+            lambda rule: jax.vmap(lambda k: rule.resample(k).mean(fields))(keys)
         )(rule)
         rows.append(np.sqrt(np.mean((np.asarray(means) / EXACT - 1.0) ** 2, axis=0)))
     return np.array(rows)
@@ -51,9 +52,9 @@ def slopes(family, periodic):
     return np.polyfit(octaves, np.log(errors(family, periodic)), 1)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_monte_carlo_has_order_one_half():
-    # An error over 48 redraws is known to 1 part in 10, so the slope to 0.035.
+    # An error over 48 resamples is known to 1 part in 10, so the slope to 0.035.
     assert np.all(np.abs(slopes("monte_carlo", False) + 0.5) < 0.12)
 
 

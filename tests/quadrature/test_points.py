@@ -12,8 +12,9 @@ import scipy.stats.qmc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdifp import Box, from_points, halton, importance
-from sdifp._quadrature._rule import seed_from
+from sdifp import Box, from_points
+from sdifp.quadrature import halton, importance
+from sdifp.quadrature._rule import seed_from
 
 ULP = 2.0**-52
 BOX = Box([-1.0, 2.0], [3.0, 2.5])
@@ -71,7 +72,7 @@ def test_the_mean_is_the_weighted_sum(rng):
 
 def test_stored_points_refuse_to_be_redrawn(rng, getkey):
     with pytest.raises(ValueError, match="rule points is not randomised"):
-        from_points(BOX, points(rng, 3)).redraw(getkey())
+        from_points(BOX, points(rng, 3)).resample(getkey())
 
 
 GOOD = np.array([[0.0, 2.25], [1.0, 2.0], [2.0, 2.5]])
@@ -114,7 +115,7 @@ def test_halton_nodes_are_those_of_scipy_with_the_same_seed(getkey):
 
 def test_redrawing_halton_shifts_all_nodes_alike(getkey):
     rule = halton(BOX, 20, key=getkey())
-    moved = rule.redraw(getkey())
+    moved = rule.resample(getkey())
     shift = np.asarray((moved.nodes - rule.nodes) / BOX.width[None, :] % 1.0)
     np.testing.assert_allclose(shift, np.broadcast_to(shift[0], (20, 2)), atol=1e-13)
     assert np.all(BOX.contains(moved.nodes))
@@ -143,7 +144,7 @@ def test_importance_weights_undo_the_density_up_to_a_constant():
 def test_importance_means_have_the_error_that_theory_predicts(getkey):
     keys = jax.random.split(getkey(), 64)
     found = eqx.filter_jit(
-        lambda rule: jax.vmap(lambda k: rule.redraw(k).mean(lambda x: x[0]))(keys)
+        lambda rule: jax.vmap(lambda k: rule.resample(k).mean(lambda x: x[0]))(keys)
     )(tilted())
     # The variance of (x - 1/2) / q under the density q = 1/2 + x is log 3 - 1.
     deviation = math.sqrt((math.log(3.0) - 1.0) / 4096)
@@ -164,7 +165,7 @@ def test_importance_beats_uniform_samples_on_a_peak(getkey):
     )
     keys = jax.random.split(getkey(), 64)
     found = eqx.filter_jit(
-        lambda rule: jax.vmap(lambda k: rule.redraw(k).mean(peak))(keys)
+        lambda rule: jax.vmap(lambda k: rule.resample(k).mean(peak))(keys)
     )(rule)
     mean, square = 1 / c - 1 / (1 + c), (c**-3 - (1 + c) ** -3) / 3
     rms = np.sqrt(np.mean((np.asarray(found) / mean - 1.0) ** 2))
@@ -172,8 +173,8 @@ def test_importance_beats_uniform_samples_on_a_peak(getkey):
 
 
 def test_importance_redraws_inside_jit_and_normalises(getkey):
-    redraw = eqx.filter_jit(lambda rule, key: rule.redraw(key))
-    one, other = redraw(tilted(), getkey()), redraw(tilted(), getkey())
+    resample = eqx.filter_jit(lambda rule, key: rule.resample(key))
+    one, other = resample(tilted(), getkey()), resample(tilted(), getkey())
     assert not np.any(one.nodes == other.nodes)
     for each in (one, other):
         product = np.asarray(each.weights) * (0.5 + np.asarray(each.nodes)[:, 0])

@@ -15,7 +15,7 @@ KEY = jax.random.key(4)
 BOX = sdifp.Box([0.0], [1.0])
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_pickled_boxes_and_rules_are_equal_in_another_process(tmp_path):
     rule = sdifp.from_points(BOX, np.array([[0.2], [0.7]]))
     assert hash(rule.domain) is not None
@@ -36,7 +36,11 @@ def test_pickled_boxes_and_rules_are_equal_in_another_process(tmp_path):
 
 def test_stored_numbers_cannot_be_changed_by_accident():
     rule = sdifp.from_points(BOX, np.array([[0.2], [0.7]]))
-    for array in (rule.nodes, rule.weights, *sdifp.GaussLegendre(7).on_unit_interval()):
+    for array in (
+        rule.nodes,
+        rule.weights,
+        *sdifp.quadrature.GaussLegendre(7).on_unit_interval(),
+    ):
         with pytest.raises(ValueError, match="read-only"):
             array[:] = 0.0
 
@@ -45,21 +49,39 @@ def test_stored_numbers_cannot_be_changed_by_accident():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sdifp.gauss_legendre(BOX, 4).block(3, 3), "within the 4 nodes"),
-        (lambda: sdifp.gauss_legendre(BOX, 4).block(-1, 1), "got start = -1"),
-        (lambda: sdifp.sobol(BOX, 16, key=0), "key must be one random key.*got 0"),
-        (lambda: sdifp.monte_carlo(BOX, 16, key=0), "key must be one random key"),
-        (lambda: sdifp.lattice(BOX, 16, key=jax.random.split(KEY)), "one random key"),
-        (lambda: sdifp.tensor(BOX, [5]), "axes must be rules such as.*got 5"),
+        (
+            lambda: sdifp.quadrature.gauss_legendre(BOX, 4).block(3, 3),
+            "within the 4 nodes",
+        ),
+        (
+            lambda: sdifp.quadrature.gauss_legendre(BOX, 4).block(-1, 1),
+            "got start = -1",
+        ),
+        (
+            lambda: sdifp.quadrature.sobol(BOX, 16, key=0),
+            "key must be one random key.*got 0",
+        ),
+        (
+            lambda: sdifp.quadrature.monte_carlo(BOX, 16, key=0),
+            "key must be one random key",
+        ),
+        (
+            lambda: sdifp.quadrature.lattice(BOX, 16, key=jax.random.split(KEY)),
+            "one random key",
+        ),
+        (
+            lambda: sdifp.quadrature.tensor(BOX, [5]),
+            "axes must be rules such as.*got 5",
+        ),
         (lambda: sdifp.Box.cube(2.5), "dimension must be a positive integer, got 2.5"),
         (lambda: sdifp.Box(["a"], [1.0]), "lower must be a list of numbers"),
         (
-            lambda: sdifp.midpoint(BOX, 4).mean(lambda x: (x[0], x[0])),
+            lambda: sdifp.quadrature.midpoint(BOX, 4).mean(lambda x: (x[0], x[0])),
             "function must return one array, got tuple",
         ),
         (lambda: sdifp.rule_for(BOX, 10, integrand=jnp.sum), "integrand has no effect"),
         (
-            lambda: sdifp.importance(
+            lambda: sdifp.quadrature.importance(
                 BOX,
                 50,
                 lambda k: jax.random.uniform(k, (1,)),
@@ -77,7 +99,7 @@ def test_message(call, message):
 
 def test_older_keys_and_counts_of_numpy_work():
     old = jax.random.PRNGKey(0)
-    assert sdifp.sobol(BOX, 16, key=old).size == 16
-    assert sdifp.monte_carlo(BOX, 16, key=old).nodes.shape == (16, 1)
-    rule = sdifp.midpoint(sdifp.Box.cube(2), np.array([4, 5]))
+    assert sdifp.quadrature.sobol(BOX, 16, key=old).size == 16
+    assert sdifp.quadrature.monte_carlo(BOX, 16, key=old).nodes.shape == (16, 1)
+    rule = sdifp.quadrature.midpoint(sdifp.Box.cube(2), np.array([4, 5]))
     assert isinstance(rule.axes[0].n, int)

@@ -1,4 +1,4 @@
-"""Sobol rules: SciPy's points, their balance, and their redraws."""
+"""Sobol rules: SciPy's points, their balance, and their resamples."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats.qmc
 
-from sdifp import Box, sobol
-from sdifp._quadrature._rule import seed_from
+from sdifp import Box
+from sdifp.quadrature import sobol
+from sdifp.quadrature._rule import seed_from
 
 
 @pytest.mark.parametrize(("dimension", "size"), [(1, 1), (2, 64), (40, 256)])
@@ -25,22 +26,22 @@ def test_nodes_are_mapped_onto_the_box(getkey):
     np.testing.assert_allclose(nodes, box.lower + box.width * unit, rtol=1e-14)
 
 
-@pytest.mark.parametrize("redrawn", [False, True])
-def test_every_axis_has_one_node_in_each_cell_of_width_one_over_m(redrawn, getkey):
+@pytest.mark.parametrize("resampled", [False, True])
+def test_every_axis_has_one_node_in_each_cell_of_width_one_over_m(resampled, getkey):
     size, dimension = 128, 30
     rule = sobol(Box.cube(dimension), size, key=getkey())
-    rules = rule.replicates(getkey(), 4) if redrawn else [rule]
+    rules = rule.replicates(getkey(), 4) if resampled else [rule]
     for each in rules:
         cells = np.sort(np.floor(np.asarray(each.nodes) * size), axis=0)
         expected = np.broadcast_to(np.arange(size)[:, None], cells.shape)
         np.testing.assert_array_equal(cells, expected)
 
 
-@pytest.mark.parametrize("redrawn", [False, True])
-def test_two_axes_have_one_node_in_each_elementary_rectangle(redrawn, getkey):
+@pytest.mark.parametrize("resampled", [False, True])
+def test_two_axes_have_one_node_in_each_elementary_rectangle(resampled, getkey):
     m = 6
     rule = sobol(Box.cube(2), 2**m, key=getkey())
-    nodes = np.asarray((rule.redraw(getkey()) if redrawn else rule).nodes)
+    nodes = np.asarray((rule.resample(getkey()) if resampled else rule).nodes)
     for a in range(m + 1):
         columns, rows = 2**a, 2 ** (m - a)
         cell = np.floor(nodes[:, 0] * columns) * rows + np.floor(nodes[:, 1] * rows)
@@ -52,8 +53,8 @@ def test_the_scramble_and_the_shift_depend_on_the_key_alone(getkey):
     rule = sobol(box, 16, key=one)
     np.testing.assert_array_equal(rule.nodes, sobol(box, 16, key=one).nodes)
     assert not np.any(rule.nodes == sobol(box, 16, key=other).nodes)
-    moved = rule.redraw(other)
-    np.testing.assert_array_equal(moved.nodes, rule.redraw(other).nodes)
+    moved = rule.resample(other)
+    np.testing.assert_array_equal(moved.nodes, rule.resample(other).nodes)
     assert not np.any(rule.nodes == moved.nodes)
 
 

@@ -13,8 +13,8 @@ import scipy.special
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sdifp import (
-    Box,
+from sdifp import Box
+from sdifp.quadrature import (
     GaussLegendre,
     Midpoint,
     Trapezoid,
@@ -195,7 +195,7 @@ def test_one_count_an_axis_is_the_same_as_a_list():
 
 def test_redrawing_a_trapezoid_shifts_the_whole_grid(getkey):
     rule = trapezoid(TORUS, [4, 8])
-    moved = rule.redraw(getkey())
+    moved = rule.resample(getkey())
     shift = (moved.nodes - rule.nodes) / TORUS.width[None, :] % 1.0
     np.testing.assert_allclose(shift, np.broadcast_to(shift[0], (32, 2)), atol=1e-14)
     assert np.all(shift[0] * (1.0 - shift[0]) > 0.0)
@@ -213,7 +213,7 @@ def test_redrawing_a_trapezoid_shifts_the_whole_grid(getkey):
 )
 def test_grids_that_are_not_randomised_refuse_to_be_redrawn(rule, getkey):
     with pytest.raises(ValueError, match=f"rule {rule.name} is not randomised"):
-        rule.redraw(getkey())
+        rule.resample(getkey())
     with pytest.raises(ValueError, match=f"rule {rule.name} is not randomised"):
         rule.replicates(getkey(), 2)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sdifp._folder import write_whole
-from sdifp._run._checkpoint import (
+from sdifp.runs._checkpoint import (
     _digest,
     checkpoint_files,
     latest_checkpoint,

@@ -1,4 +1,4 @@
-"""Experiments: they run, they go on where they were, and draw from saved data alone."""
+"""Studies: they measure, continue where they stopped, and draw from saved data only."""
 
 import dataclasses
 import json
@@ -10,13 +10,15 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from matplotlib.figure import Figure
 
-from sdifp import _reproduce
-from sdifp._reproduce import _data, _names, _sweep, conservation
-from sdifp._reproduce._draw import body_of, differs, number
-from sdifp._reproduce._experiment import CONDITION, CONFIRMED, NOT, Claim, Experiment
+from studies import __main__ as program
+from studies import _data, _names, _page, _sweep, conservation
+from studies._draw import body_of, differs, draw, number
+from studies._study import CONDITION, CONFIRMED, NOT, Claim, Study
 
+NAMES = list(_names.study_names())
 SAVED = Path(__file__).parents[2] / "docs" / "reproduction"
 VERDICTS = {CONFIRMED, CONDITION, NOT}
 
@@ -33,7 +35,7 @@ def draw_toy(rows):
     return figure
 
 
-TOY = Experiment(
+TOY = Study(
     name="collocation",
     title="Squares",
     labels=("tab:squares",),
@@ -52,39 +54,81 @@ TOY = Experiment(
 
 @pytest.fixture
 def toy(monkeypatch):
-    """An experiment that takes no time in place of one."""
+    """A study that takes no time in place of one."""
 
     def use(**changes):
         found = dataclasses.replace(TOY, **changes)
-        for module in (_sweep, _reproduce, _reproduce._page):
-            monkeypatch.setattr(module, "load_experiment", lambda name: found)
-        monkeypatch.setattr(_reproduce._page, "EXPERIMENTS", {"collocation": ""})
+        for module in (_sweep, _page):
+            monkeypatch.setattr(module, "load_study", lambda name: found)
+        monkeypatch.setattr(_page, "PAPER", ["collocation"])
         return found
 
     return use
 
 
-def run(experiment, folder, **options):
+@pytest.fixture
+def call():
+    """Call the program; returns exit code, output and error output."""
+
+    def inner(*arguments):
+        found = CliRunner().invoke(program.main, [str(a) for a in arguments])
+        if found.exception and not isinstance(found.exception, SystemExit):
+            raise found.exception
+        return found.exit_code, found.stdout, found.stderr
+
+    return inner
+
+
+def run(study, folder, **options):
     seen = []
-    tasks = _reproduce.tasks_for(experiment, folder, "tiny")
+    tasks = _sweep.tasks_for(study, folder, "tiny")
     report = lambda task, failure: seen.append((task.case, task.seed, failure))
-    _reproduce.sweep(tasks, folder, 1, report, **options)
+    _sweep.sweep(tasks, folder, 1, report, **options)
     return seen
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [n for n in _names.EXPERIMENTS if n not in ("pinet", "integrals-over-time")]
-)
-def test_every_experiment_runs_at_tiny_size(name, tmp_path, call):
-    code, out, err = call("reproduce", name, "--tiny", "--jobs", 1, "--out", tmp_path)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_is_found_by_the_name_of_its_file(name):
+    study = _names.load_study(name)
+    assert study.name == name
+    for setting in ("tiny", "quick", "full"):
+        assert study.cases(setting)
+    assert study.source in (None, *NAMES)
+    assert bool(study.labels) == (name in _page.PAPER)
+
+
+# The others draw what one of these measures, need a package that is not installed here
+# or start programs.
+MEASURED = [n for n in NAMES if n not in ("integrals-over-time", "pinet", "kill")]
+
+
+# Their trainings take long to compile; one of each kind is enough here.
+TRAINED = ("dimension", "estimator-bias", "one-dimension", "where-it-pays")
+
+
+@pytest.mark.parametrize("name", [n for n in MEASURED if n not in TRAINED])
+def test_a_study_measures_a_case(name):
+    study = _names.load_study(name)
+    found = _sweep.measure(name, study.cases("tiny")[-1], 0, "tiny")
+    assert isinstance(found, dict), found
+    assert set(found) & set(study.columns)
+    for quantity, value in found.items():
+        assert np.all(np.isfinite(value)), quantity
+
+
+@pytest.mark.validate
+@pytest.mark.parametrize("name", MEASURED)
+def test_every_study_runs_at_tiny_size(name, tmp_path, call):
+    code, out, err = call(name, "--tiny", "--jobs", 1, "--out", tmp_path)
     assert (code, err) == (0, ""), out
-    assert "Look at" in out
     folder = tmp_path / "tiny" / name
-    assert (folder / "figure.png").stat().st_size > 5000
-    rows = _reproduce.read_rows(folder / "data.json")
+    assert (folder / "table.md").exists()
+    if name in _page.PAPER:
+        assert "Look at" in out
+        assert (folder / "figure.png").stat().st_size > 5000
+    rows = _data.read_rows(folder / "data.json")
     for row in rows:
-        assert row["command"] == f"sdifp reproduce {name} --tiny"
+        assert row["command"] == f"python -m studies {name} --tiny"
         assert "jax" in row["versions"]
         assert "cores" in row["machine"]
         assert len(row["seeds"]) == len(row["values"])
@@ -97,86 +141,82 @@ def test_every_experiment_runs_at_tiny_size(name, tmp_path, call):
     assert all(v < 1e-15 for v in exact)
     if name == "conservation":
         # The other one draws what this one measured.
-        code, out, _ = call(
-            "reproduce", "integrals-over-time", "--tiny", "--out", tmp_path
-        )
+        code, out, _ = call("integrals-over-time", "--tiny", "--out", tmp_path)
         assert code == 0
         assert "Everything is measured" in out
         assert (tmp_path / "tiny" / "integrals-over-time" / "figure.png").exists()
 
 
-@pytest.mark.parametrize("name", _names.EXPERIMENTS)
-def test_drawing_works_from_saved_data_alone(name, tmp_path, monkeypatch):
-    experiment = _reproduce.load_experiment(name)
-    source = _sweep.file_of(SAVED, "quick", experiment)
-    data = _sweep.file_of(tmp_path, "quick", experiment)
+@pytest.mark.parametrize("name", NAMES)
+def test_drawing_works_from_saved_data_alone(name, tmp_path):
+    study = _names.load_study(name)
+    setting = "quick" if name in _page.PAPER else "full"
+    source = _sweep.file_of(SAVED, setting, study)
+    data = _sweep.file_of(tmp_path, setting, study)
     data.parent.mkdir(parents=True)
     shutil.copy(source, data)
-    target = tmp_path / "quick" / name
 
     def refuse(*arguments):
         raise AssertionError("nothing may be measured")
 
-    experiment = dataclasses.replace(experiment, measure=refuse)
-    _reproduce.draw(experiment, tmp_path, "quick")
+    target = draw(dataclasses.replace(study, measure=refuse), tmp_path, setting)
     table = (target / "table.md").read_text()
-    assert "Quick setting" in table
-    assert table == (SAVED / "quick" / name / "table.md").read_text()
-    assert (target / "figure.png").stat().st_size > 5000
-    rows = _reproduce.read_rows(source)
-    assert len({str(row["case"]) for row in rows}) == len(experiment.cases("quick"))
-    claims = experiment.claims(rows)
-    assert claims
+    assert ("Quick setting" in table) == (setting == "quick")
+    assert table == (SAVED / setting / name / "table.md").read_text()
+    rows = _data.read_rows(source)
+    assert len({str(row["case"]) for row in rows}) == len(study.cases(setting))
+    assert _sweep.is_complete(study, tmp_path, setting)
+    if study.draw:
+        assert (target / "figure.png").stat().st_size > 5000
+    claims = study.claims(rows)
+    assert claims or name not in _page.PAPER
     for claim in claims:
         assert claim.verdict in VERDICTS
         assert "nan" not in claim.because
         assert "None" not in claim.because
 
 
-def test_the_page_in_the_docs_is_the_one_that_the_data_give(tmp_path):
+def test_the_page_in_the_docs_is_the_one_that_the_data_give():
     page = SAVED.parent / "reproduction.md"
-    found = _reproduce.write_page(SAVED, SAVED.parent / ".reproduction-test.md")
-    text = found.read_text()
-    found.unlink()
+    text = _page.page_text(SAVED, page)
     assert text == page.read_text()
-    for name in _names.EXPERIMENTS:
+    for name in _page.PAPER:
         assert f"## {name}\n" in text
     for target in re.findall(r"\]\((reproduction/[^)#]+)\)", text):
         assert (SAVED.parent / target).exists()
 
 
 def test_saved_rows_are_exact_on_the_rule():
-    rows = _reproduce.read_rows(SAVED / "quick" / "quadrature-exactness" / "data.json")
+    rows = _data.read_rows(SAVED / "quick" / "quadrature-exactness" / "data.json")
     cells = [r for r in rows if r["quantity"].startswith("rule_")]
     assert len(cells) >= 2 * 4 * 3 * 4 * 2
     assert max(v for row in cells for v in row["values"]) < 1e-15
 
 
 def test_a_changed_number_changes_table_page_and_verdict(toy, tmp_path):
-    experiment = toy()
-    run(experiment, tmp_path)
-    _reproduce.draw(experiment, tmp_path, "tiny")
-    page = _reproduce.write_page(tmp_path, tmp_path / "page.md")
+    study = toy()
+    run(study, tmp_path)
+    draw(study, tmp_path, "tiny")
+    page = lambda: _page.page_text(tmp_path, tmp_path / "page.md")
     file = tmp_path / "tiny" / "collocation" / "data.json"
-    table, before = (file.with_name("table.md").read_text(), page.read_text())
+    table, before = (file.with_name("table.md").read_text(), page())
     data = json.loads(file.read_text())
     changed = next(r for r in data["rows"] if r["case"] == {"n": 3})
     assert changed["quantity"] == "square"
     changed["measured"] = 77.0
     file.write_text(json.dumps(data))
-    _reproduce.draw(experiment, tmp_path, "tiny")
-    _reproduce.write_page(tmp_path, page)
+    draw(study, tmp_path, "tiny")
     assert "77" in file.with_name("table.md").read_text()
     assert "77" not in table
-    assert "77.0" in page.read_text()
+    assert "77.0" in page()
     assert "77" not in before
 
 
 def test_table_shows_both_and_flags_orders_of_magnitude(toy, tmp_path):
-    experiment = toy()
-    run(experiment, tmp_path)
-    rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
-    lines = body_of(experiment, rows)
+    study = toy()
+    run(study, tmp_path)
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    lines = body_of(study, rows)
     assert lines[0] == "| n | square | paper |"
     assert lines[2] == "| 1 | 1.5 (1 to 2) | 1 |"
     assert lines[4] == "| 3 | 9.5 (9 to 10) **≠** | 100 |"
@@ -214,15 +254,15 @@ def test_numbers_are_short():
 
 
 def test_a_sweep_goes_on_where_it_was(toy, tmp_path):
-    experiment = toy()
+    study = toy()
     calls = iter(range(100))
-    seen = run(experiment, tmp_path, stop=lambda: next(calls) > 2)
+    seen = run(study, tmp_path, stop=lambda: next(calls) > 2)
     assert 0 < len(seen) < 6
-    assert not _reproduce.is_complete(experiment, tmp_path, "tiny")
-    rest = run(experiment, tmp_path)
+    assert not _sweep.is_complete(study, tmp_path, "tiny")
+    rest = run(study, tmp_path)
     assert len(seen) + len(rest) == 6
-    assert run(experiment, tmp_path) == []
-    rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    assert run(study, tmp_path) == []
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
     assert rows.one("square", n=2) == 4.5
     assert rows.where("square", n=2)[0]["values"] == [4.0, 5.0]
     assert rows.one("curve", n=2) == [0.0, 2.0]
@@ -252,75 +292,68 @@ def test_more_seeds_and_more_cases_keep_what_is_there(toy, tmp_path):
 def test_a_failure_stops_nothing_else(toy, tmp_path):
     cases = [{"n": 1}, {"n": 2, "bad": OSError}, {"n": 3}]
     # What is in a file must be JSON.
-    experiment = toy(
+    study = toy(
         cases=lambda setting: [c | {"bad": c.get("bad") and "yes"} for c in cases],
         measure=lambda case, seed, setting: measure_toy(
             case | {"bad": case["bad"] and OSError}, seed, setting
         ),
     )
-    seen = run(experiment, tmp_path)
+    seen = run(study, tmp_path)
     failures = [f.text for _, _, f in seen if f]
     assert failures == ["OSError: it does not work"] * 2
-    rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
     assert len(rows.where("square")) == 2
     # It may work the next time.
-    assert len(_reproduce.tasks_for(experiment, tmp_path, "tiny")) == 2
-    assert not _reproduce.is_complete(experiment, tmp_path, "tiny")
+    assert len(_sweep.tasks_for(study, tmp_path, "tiny")) == 2
+    assert not _sweep.is_complete(study, tmp_path, "tiny")
 
 
 def test_what_diverges_is_a_result_without_a_number(toy, tmp_path):
-    experiment = toy(
+    study = toy(
         measure=lambda case, seed, setting: measure_toy(
             case | {"bad": ArithmeticError if case["n"] == 2 else None}, seed, setting
         )
     )
-    run(experiment, tmp_path)
-    assert _reproduce.is_complete(experiment, tmp_path, "tiny")
-    rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
-    assert body_of(experiment, rows)[3] == "| 2 | failed | 2 |"
-    page = _reproduce.write_page(tmp_path, tmp_path / "page.md").read_text()
+    run(study, tmp_path)
+    assert _sweep.is_complete(study, tmp_path, "tiny")
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    assert body_of(study, rows)[3] == "| 2 | failed | 2 |"
+    page = _page.page_text(tmp_path, tmp_path / "page.md")
     # A verdict is not plain then.
     assert f"**{CONDITION}**" in page
     assert "measurements failed" in page
 
 
 def test_rows_are_in_the_order_of_the_cases(toy, tmp_path):
-    experiment = toy()
-    tasks = _reproduce.tasks_for(experiment, tmp_path, "tiny")
-    _reproduce.sweep(tasks[::-1], tmp_path, 1, lambda task, failure: None)
-    rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    study = toy()
+    tasks = _sweep.tasks_for(study, tmp_path, "tiny")
+    _sweep.sweep(tasks[::-1], tmp_path, 1, lambda task, failure: None)
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
     assert rows.known("n") == [1, 2, 3]
 
 
 def test_rows_are_saved_when_the_process_is_interrupted(toy, tmp_path):
-    experiment = toy()
-    tasks = _reproduce.tasks_for(experiment, tmp_path, "tiny")
+    study = toy()
+    tasks = _sweep.tasks_for(study, tmp_path, "tiny")
 
     def interrupt(task, failure):
         if task.case["n"] == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _reproduce.sweep(tasks, tmp_path, 1, interrupt)
-    rows = _reproduce.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+        _sweep.sweep(tasks, tmp_path, 1, interrupt)
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
     assert rows.known("n") == [1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_processes_find_the_same_numbers(tmp_path, call):
     for jobs in (1, 2):
-        code, _, err = call(
-            "reproduce",
-            "weighted-metric",
-            "grid-equivalence",
-            "--tiny",
-            "--jobs",
-            jobs,
-            "--out",
-            tmp_path / str(jobs),
-        )
+        names = ("weighted-metric", "grid-equivalence")
+        options = ("--tiny", "--jobs", jobs, "--out", tmp_path / str(jobs))
+        code, _, err = call(*names, *options)
         assert (code, err) == (0, "")
-    for name in ("weighted-metric", "grid-equivalence"):
+    for name in names:
         one, two = (
             _data.Data(tmp_path / jobs / "tiny" / name / "data.json").measured()
             for jobs in "12"
@@ -328,108 +361,134 @@ def test_processes_find_the_same_numbers(tmp_path, call):
         assert one == two
 
 
-def test_two_experiments_with_one_source_measure_once(call, tmp_path, monkeypatch):
+def test_two_studies_with_one_source_measure_once(call, tmp_path, monkeypatch):
     calls = []
 
     def measure(case, seed, setting):
         calls.append(case)
         return {"c1_rule": 1.0}
 
-    first = dataclasses.replace(conservation.EXPERIMENT, measure=measure)
-    load = _names.load_experiment
-    for module in (_sweep, _reproduce):
+    first = dataclasses.replace(conservation.STUDY, measure=measure)
+    load = _names.load_study
+    for module in (_sweep, program):
         monkeypatch.setattr(
             module,
-            "load_experiment",
+            "load_study",
             lambda name: first if name == "conservation" else load(name),
         )
-    monkeypatch.setattr(_reproduce, "draw", lambda *arguments: tmp_path)
-    monkeypatch.setattr(_reproduce, "write_page", lambda *arguments: tmp_path)
+    monkeypatch.setattr(program, "draw", lambda *arguments: tmp_path)
+    monkeypatch.setattr(_page, "page_text", lambda *arguments: "")
     names = ("integrals-over-time", "conservation")
-    code, _, err = call("reproduce", *names, "--tiny", "--jobs", 1, "--out", tmp_path)
+    code, _, err = call(*names, "--tiny", "--jobs", 1, "--out", tmp_path)
     assert (code, err) == (0, "")
     assert len(calls) == len(first.cases("tiny"))
-    assert _reproduce.is_complete(load(names[0]), tmp_path, "tiny")
+    assert _sweep.is_complete(load(names[0]), tmp_path, "tiny")
 
 
 def test_no_number_is_not_a_nan(toy, tmp_path):
-    experiment = toy(measure=lambda case, seed, setting: {"square": float("nan")})
-    run(experiment, tmp_path)
+    study = toy(measure=lambda case, seed, setting: {"square": float("nan")})
+    run(study, tmp_path)
     file = tmp_path / "tiny" / "collocation" / "data.json"
     assert "NaN" not in file.read_text()
-    lines = body_of(experiment, _reproduce.read_rows(file))
+    lines = body_of(study, _data.read_rows(file))
     assert lines[2] == "| 1 | failed | 1 |"
 
 
 def test_unknown_names_have_a_nearest_one(call):
-    code, _, err = call("reproduce", "all", "collocatoin")
-    assert code == 2
-    assert "unknown experiment 'collocatoin'" in err
-    assert "collocation" in err
+    code, _, err = call("all", "collocatoin")
+    assert code == 1
+    assert "'collocatoin'" in err
+    assert "'collocation'" in err
 
 
 def test_damaged_data_are_named(call, tmp_path):
     folder = tmp_path / "tiny" / "variance-floor"
     folder.mkdir(parents=True)
     (folder / "data.json").write_text('{"rows": [{"case": {}}]}')
-    code, _, err = call("reproduce", "variance-floor", "--tiny", "--out", tmp_path)
-    assert code == 2
-    assert err.count("\n") == 1
-    assert "data.json cannot be read" in err
-    assert "remove it to measure again" in err
+    code, _, err = call("variance-floor", "--tiny", "--out", tmp_path)
+    assert code == 1
+    assert "data.json" in err
 
 
 def test_a_missing_package_is_named(call, tmp_path, monkeypatch):
     import importlib.util
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    code, _, err = call("reproduce", "pinet", "--tiny", "--out", tmp_path)
+    code, _, err = call("pinet", "--tiny", "--out", tmp_path)
     assert code == 2
-    assert "pinet needs the package of pinet: pip install --no-deps pinet-hcnn" in err
+    assert "pip install --no-deps pinet-hcnn" in err
 
 
-def test_drawing_measures_nothing(call):
-    code, _, err = call("reproduce", "cost", "--draw", "--again")
+@pytest.mark.parametrize("flags", [("--draw", "--again"), ("--full", "--tiny")])
+def test_options_that_exclude_each_other_are_named(call, flags):
+    code, _, err = call("cost", *flags)
     assert code == 2
-    assert "--draw measures nothing" in err
+    assert all(flag in err for flag in flags)
 
 
-def test_nothing_to_draw_is_said(call, tmp_path):
-    code, out, _ = call("reproduce", "cost", "--quick", "--draw", "--out", tmp_path)
+def test_nothing_to_draw_is_reported(call, tmp_path):
+    code, out, _ = call("cost", "--draw", "--out", tmp_path)
     assert code == 0
-    assert "cost: not all of it is measured yet" in out
+    assert "cost: not all cases are measured yet" in out
 
 
-def test_experiments_are_listed(call):
-    code, out, _ = call("list", "experiments")
+def test_only_measures_the_cases_that_are_named(call, tmp_path):
+    options = ("--tiny", "--jobs", 1, "--out", tmp_path)
+    code, out, _ = call("weighted-metric", *options, "--only", "CV 0.5")
     assert code == 0
-    assert all(name in out for name in _names.EXPERIMENTS)
+    assert "not all cases are measured yet" in out
+    rows = _data.read_rows(tmp_path / "tiny" / "weighted-metric" / "data.json")
+    assert rows.known("CV") == [0.5]
+
+
+def test_studies_are_listed(call):
+    code, out, _ = call()
+    assert code == 0
+    lines = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert list(lines) == NAMES
+    assert set(_page.PAPER) < set(NAMES)
+
+
+@pytest.mark.validate
+def test_a_run_that_is_killed_ends_as_one_that_is_not():
+    from studies import kill
+
+    case = {"optimiser": "Adam", "windows": 1}
+    found = _sweep.measure("kill", case, 0, "tiny")
+    assert found["different"] == 0
+    assert found["kills"] == 3
+    assert found["compared"] > 10
+    rows = _data.read_rows(SAVED / "full" / "kill" / "data.json")
+    assert kill.STUDY.claims(rows)[0].verdict == CONFIRMED
+    # A run that ended otherwise is seen.
+    rows.where("different")[0]["values"][0] = 1
+    assert kill.STUDY.claims(rows)[0].verdict == NOT
 
 
 def test_weighted_ratios_against_their_closed_form():
-    from sdifp._reproduce import weighted_metric
+    from studies import weighted_metric
 
-    found = weighted_metric.EXPERIMENT.measure({"CV": 0.0}, 0, "tiny")
+    found = weighted_metric.STUDY.measure({"CV": 0.0}, 0, "tiny")
     assert found["objective"] == pytest.approx(1.0)
     assert found["nonconstant"] == pytest.approx(1.0)
     # With many nodes the ratio of the squared norms is that of lognormal moments.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weighted_metric, "_NODES", 200_000)
-        found = weighted_metric.EXPERIMENT.measure({"CV": 0.5}, 0, "tiny")
+        found = weighted_metric.STUDY.measure({"CV": 0.5}, 0, "tiny")
     assert found["objective"] == pytest.approx(1.0 + 0.5**2, rel=0.02)
 
 
 def test_continuum_errors_against_a_large_rule():
-    """The closed form of the experiment, by brute force in two dimensions."""
-    from sdifp._projection import project
-    from sdifp._reproduce import quadrature_exactness as experiment
-    from sdifp._reproduce._fields import nodes_of, problem_of, targets, values
+    """The closed form of the study, by brute force in two dimensions."""
+    from sdifp import project
+    from studies import quadrature_exactness as study
+    from studies._fields import nodes_of, problem_of, targets, values
 
     case = {"equation": "advection", "D": 2, "M": 64, "rule": "Monte Carlo"}
-    found = experiment.EXPERIMENT.measure(case, 0, "tiny")
+    found = study.STUDY.measure(case, 0, "tiny")
     problem = problem_of("advection", 2)
-    rule = experiment._rule("advection", 2, 64, "Monte Carlo")
-    rule = rule.redraw(jax.random.fold_in(jax.random.key(1), 0))
+    rule = study._rule("advection", 2, 64, "Monte Carlo")
+    rule = rule.resample(jax.random.fold_in(jax.random.key(1), 0))
     t = 0.5 * problem.duration
     mean, square = targets(problem, t)
     nodes, weights = nodes_of(rule)
@@ -449,16 +508,16 @@ def dies(name, case, seed, setting):
     return {"objective": 1.0}
 
 
-@pytest.mark.slow
+@pytest.mark.validate
 def test_a_process_that_dies_takes_little_with_it(tmp_path, monkeypatch):
-    experiment = _reproduce.load_experiment("weighted-metric")
-    tasks = _reproduce.tasks_for(experiment, tmp_path, "tiny")
+    study = _names.load_study("weighted-metric")
+    tasks = _sweep.tasks_for(study, tmp_path, "tiny")
     monkeypatch.setattr(_sweep, "measure", dies)
     seen = []
     report = lambda task, failure: seen.append((task, failure))
-    failed = _reproduce.sweep(tasks, tmp_path, 2, report)
+    failed = _sweep.sweep(tasks, tmp_path, 2, report)
     assert len(seen) == len(tasks)
     assert 1 <= len(failed) <= 4
     assert all("a process died" in f.text for _, f in seen if f)
-    left = _reproduce.tasks_for(experiment, tmp_path, "tiny")
+    left = _sweep.tasks_for(study, tmp_path, "tiny")
     assert {t.case["CV"] for t in left} == {t.case["CV"] for t in failed}

@@ -123,14 +123,14 @@ def by_nested_jvp(u, x, order):
 def agree(u, x, orders=ORDERS, rtol=1e-9):
     @once
     def run(x):
-        got = [sdifp.derivative(p)(u)(x[None])[0] for p in orders]
+        got = [sdifp.operators.derivative(p)(u)(x[None])[0] for p in orders]
         return got, [by_nested_jvp(u, x, p) for p in orders]
 
     np.testing.assert_allclose(*run(x), rtol=rtol, atol=1e-9)
 
 
 def fallbacks(u, order):
-    plan = sdifp.derivative(order).plan(u, X[None])
+    plan = sdifp.operators.derivative(order).plan(u, X[None])
     return [name for step in plan.steps for name in step.fallbacks]
 
 

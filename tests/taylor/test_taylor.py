@@ -9,7 +9,7 @@ import pytest
 from quick import once
 
 import sdifp
-from sdifp import Automatic, ByDirections, Nested, ThroughLayer, VmappedJet
+from sdifp.taylor import Automatic, ByDirections, Nested, ThroughLayer, VmappedJet
 
 KEY = jax.random.key(3)
 KEYS = jax.random.split(KEY, 8)
@@ -197,7 +197,9 @@ def agree(got, want, size=None, rtol=1e-12):
 
 def weighted(weights):
     """The operator `sum_p w_p sum_k d^p / dx_k^p`."""
-    first, *rest = (w * sdifp.derivative(p + 1) for p, w in enumerate(weights))
+    first, *rest = (
+        w * sdifp.operators.derivative(p + 1) for p, w in enumerate(weights)
+    )
     return sum(rest, start=first)
 
 
@@ -206,7 +208,7 @@ def test_each_order_alone():
 
     @once
     def run(xs):
-        got = [sdifp.derivative(p)(u)(xs) for p in (1, 2, 3, 4)]
+        got = [sdifp.operators.derivative(p)(u)(xs) for p in (1, 2, 3, 4)]
         return got, all_terms(u, xs)
 
     for got, want in zip(*run(points(5)), strict=True):
@@ -219,7 +221,7 @@ WEIGHTS = [3.0, -1.0, 0.5, 0.1]
 def check_orders(u, xs, ts=None, rtol=1e-12):
     @once
     def run(u, xs, ts):
-        operators = sdifp.derivative(2), weighted(WEIGHTS)
+        operators = sdifp.operators.derivative(2), weighted(WEIGHTS)
         return [op(u, chunk=3)(xs, ts) for op in operators], all_terms(u, xs, ts)
 
     (second, mixture), want = run(u, xs, ts)
@@ -326,7 +328,9 @@ def test_operators_of_operators():
 
 def test_batches_chunks_and_single_points_are_the_same():
     xs, ts = points(2, 7), jnp.linspace(0.0, 1.0, 7)
-    op = sdifp.third_derivatives() + sdifp.advection(lambda x, t: t * x)
+    op = sdifp.operators.third_derivatives() + sdifp.operators.advection(
+        lambda x, t: t * x
+    )
 
     @once
     def run():
@@ -343,8 +347,12 @@ def test_layouts_of_points_and_times():
     xs = points(2, 6)
     grid = xs.reshape(3, 2, 2)
     u, still = moving, lambda x: moving(x, TS[0])
-    op = sdifp.laplacian(lambda x, t: 1.0 + t * x) + sdifp.reaction(lambda x, t: t)
-    op_still = sdifp.laplacian(lambda x: 1.0 + TS[0] * x) + sdifp.reaction(TS[0])
+    op = sdifp.laplacian(lambda x, t: 1.0 + t * x) + sdifp.operators.reaction(
+        lambda x, t: t
+    )
+    op_still = sdifp.laplacian(lambda x: 1.0 + TS[0] * x) + sdifp.operators.reaction(
+        TS[0]
+    )
 
     @once
     def run():
@@ -395,25 +403,30 @@ def test_float32_stays_float32():
     drift, diffusion = lambda x: -x, lambda x: 1.0 + 0.1 * x**2
     check_float32(
         [
-            0.3 * sdifp.laplacian() + sdifp.third_derivatives(VECTOR),
-            sdifp.mixed_derivatives(SQUARE) + sdifp.mixed_derivative(0, 1),
-            sdifp.fokker_planck(drift, diffusion).sample(KEY, 2),
+            0.3 * sdifp.laplacian() + sdifp.operators.third_derivatives(VECTOR),
+            sdifp.operators.mixed_derivatives(SQUARE)
+            + sdifp.operators.mixed_derivative(0, 1),
+            sdifp.operators.fokker_planck(drift, diffusion).sample(KEY, 2),
         ]
     )
 
 
 def test_float32_stays_float32_in_the_biharmonic():
-    check_float32([sdifp.biharmonic(), sdifp.biharmonic().sample(KEY, 4)])
+    check_float32(
+        [sdifp.operators.biharmonic(), sdifp.operators.biharmonic().sample(KEY, 4)]
+    )
 
 
 def test_paths_agree():
     xs = points(5)
     u = lambda x, t: VECTOR @ jnp.tanh(SQUARE @ x + t)
     operators = {
-        "second": sdifp.laplacian(VECTOR) + sdifp.advection(lambda x, t: x),
-        "fourth": sdifp.derivative(4, [0, 3]) - sdifp.third_derivatives(VECTOR),
-        "biharmonic": sdifp.biharmonic() + sdifp.laplacian(),
-        "mixed": sdifp.mixed_derivative(1, 3) + sdifp.mixed_derivatives(SQUARE),
+        "second": sdifp.laplacian(VECTOR) + sdifp.operators.advection(lambda x, t: x),
+        "fourth": sdifp.operators.derivative(4, [0, 3])
+        - sdifp.operators.third_derivatives(VECTOR),
+        "biharmonic": sdifp.operators.biharmonic() + sdifp.laplacian(),
+        "mixed": sdifp.operators.mixed_derivative(1, 3)
+        + sdifp.operators.mixed_derivatives(SQUARE),
     }
     paths = [Nested(), ByDirections(), Automatic(), VmappedJet()]
 
@@ -469,9 +482,10 @@ def check_through_layer(u, paths):
     signed = jnp.linspace(-1.0, 2.0, WIDE)
     matrix = jax.random.normal(KEY, (WIDE, WIDE))
     operators = [
-        sdifp.laplacian() + sdifp.advection(jnp.cos),
+        sdifp.laplacian() + sdifp.operators.advection(jnp.cos),
         sdifp.laplacian(lambda x: signed * x),
-        sdifp.laplacian(signed) - sdifp.mixed_derivatives(lambda x: x[0] * matrix),
+        sdifp.laplacian(signed)
+        - sdifp.operators.mixed_derivatives(lambda x: x[0] * matrix),
     ]
 
     def oracle(x):
@@ -535,9 +549,9 @@ def test_automatic_takes_the_layer_exactly_when_the_input_is_wide(d, wide):
 def test_automatic_takes_the_layer_for_whole_second_order_operators_only():
     u = lambda x: jnp.sum(jnp.sin(LAYER @ x))
     operators = {
-        "mixed": sdifp.mixed_derivatives(jnp.eye(WIDE)),
-        "with third": sdifp.third_derivatives() + sdifp.laplacian(),
-        "some": sdifp.derivative(2, [0, 1]),
+        "mixed": sdifp.operators.mixed_derivatives(jnp.eye(WIDE)),
+        "with third": sdifp.operators.third_derivatives() + sdifp.laplacian(),
+        "some": sdifp.operators.derivative(2, [0, 1]),
         "sampled": sdifp.laplacian().sample(KEY, 5),
     }
     path = lambda op: op.plan(u, points(WIDE)[0]).steps[0].path
@@ -572,19 +586,19 @@ def test_plan_without_parameters_names_fallbacks():
 
 def test_plan_of_lower_orders_and_of_other_paths():
     plan = lambda op, path=Automatic(): op.plan(jnp.sum, points(5)[0], path=path)
-    assert plan(sdifp.advection(1.0)).steps[0].path == "jvp"
-    assert plan(sdifp.reaction(1.0)).steps == ()
-    assert "no derivatives" in str(plan(sdifp.reaction(1.0)))
+    assert plan(sdifp.operators.advection(1.0)).steps[0].path == "jvp"
+    assert plan(sdifp.operators.reaction(1.0)).steps == ()
+    assert "no derivatives" in str(plan(sdifp.operators.reaction(1.0)))
     assert plan(sdifp.laplacian(), Nested()).steps[0].path == "nested jvp"
     assert plan(sdifp.laplacian(), VmappedJet()).steps[0].path == "vmapped jet"
     assert plan(sdifp.laplacian()).points == 1
-    assert plan(sdifp.biharmonic()).steps[0].directions == 25
+    assert plan(sdifp.operators.biharmonic()).steps[0].directions == 25
 
 
 def test_chunk_shrinks_with_the_number_of_directions():
     u = lambda x: jnp.sum(jnp.sin(SQUARE @ x))
     chunk = lambda op: op.plan(u, points(5, 5000)).chunk
-    assert 5000 > chunk(sdifp.derivative(2, 0)) > chunk(sdifp.laplacian()) > 1
+    assert 5000 > chunk(sdifp.operators.derivative(2, 0)) > chunk(sdifp.laplacian()) > 1
 
 
 def test_gradient_memory_does_not_grow_with_the_number_of_points():

@@ -8,19 +8,23 @@ from quick import once
 from test_train import KEY, PROBLEM, RECIPE, numbers, same
 
 import sdifp
-from sdifp._training import _train, _window
+from sdifp.training import _loop, _window
 
 CASES = {
-    "adam": (sdifp.SDIFP(), RECIPE),
+    "adam": (sdifp.training.SDIFP(), RECIPE),
     "windows": (
-        sdifp.SDIFP(),
-        RECIPE.but(windows=3, steps=3, optimiser=sdifp.LevenbergMarquardt()),
+        sdifp.training.SDIFP(),
+        RECIPE.replace(
+            windows=3, steps=3, optimiser=sdifp.training.LevenbergMarquardt()
+        ),
     ),
     "lbfgs": (
-        sdifp.Plain(),
-        RECIPE.but(steps=5, optimiser=sdifp.LBFGS(memory=2, refresh=2, trials=3)),
+        sdifp.training.Plain(),
+        RECIPE.replace(
+            steps=5, optimiser=sdifp.training.LBFGS(memory=2, refresh=2, trials=3)
+        ),
     ),
-    "multipliers": (sdifp.AugmentedLagrangian(), RECIPE),
+    "multipliers": (sdifp.training.AugmentedLagrangian(), RECIPE),
 }
 
 
@@ -28,15 +32,15 @@ CASES = {
 def compiled_once():
     """One program serves all trainings of a case."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_train, "advance", once(_train.advance.__wrapped__))
-        patch.setattr(_train, "measure", once(_train.measure.__wrapped__))
+        patch.setattr(_loop, "advance", once(_loop.advance.__wrapped__))
+        patch.setattr(_loop, "measure", once(_loop.measure.__wrapped__))
         patch.setattr(_window, "_SERIES", 96)
         yield
 
 
 def begin(case):
     method, recipe = CASES[case]
-    return sdifp.train(PROBLEM, method, recipe=recipe, every=4, check=False, key=KEY)
+    return _loop.Loop(PROBLEM, method, recipe=recipe, every=4, check=False, key=KEY)
 
 
 def finish(run):
@@ -79,12 +83,12 @@ def test_restored_training_ends_bit_identical(case):
 
 
 def test_the_end_of_a_restored_training_is_the_same_field():
-    whole = begin("windows")
+    whole, loop = sdifp.training.Training(begin("windows")), begin("windows")
     trained = whole.result()
-    again = begin("windows")
+    again = sdifp.training.Training(loop)
     again.restore(whole.snapshot())
-    assert again.finished
-    assert again.go_on() is None
+    assert again.step == again.steps
+    assert loop.go_on() is None
     found = again.result()
     assert numbers(found.metrics) == numbers(trained.metrics)
     assert same(found.field, trained.field)

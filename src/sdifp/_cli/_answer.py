@@ -12,7 +12,7 @@ from ._output import say
 
 
 def answered(work: Callable[[], Any]) -> int:
-    """Do something; what is wrong is told in one sentence. Returns the exit code."""
+    """Do something; errors are reported in one sentence. Returns the exit code."""
     try:
         code = work()
     except click.exceptions.Abort:
@@ -37,7 +37,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def _sentence(error: Exception) -> tuple[str, int]:
     """What to say, and the exit code: 2 where it is the user's input, 1 else."""
     # Only where JAX is loaded can these have been raised.
-    runs: Any = sys.modules.get("sdifp._run")
+    runs: Any = sys.modules.get("sdifp.runs")
     text = str(error).strip() or type(error).__name__
     code = 2
     place = None if runs is None else runs.where(error)

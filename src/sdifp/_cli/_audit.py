@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from ._options import (
+    build_at_precision,
     config_from,
     json_option,
     print_json,
     problem_options,
-    set_precision,
 )
 from ._output import say
 
@@ -30,7 +30,7 @@ from ._output import say
     default="RandomPoints(2, 8)",
     help="Where the residual is looked at.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, help="Of all randomness.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Random seed.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -56,20 +56,20 @@ def audit_command(
     sdifp audit manufactured -d 20
     """
     fields: Any = {"points": points, "seed": seed, "precision": "float64"}
-    config = set_precision(config_from(problem, dimension, file, fields))
+    built = build_at_precision(config_from(problem, dimension, file, fields))
     import jax
 
     from .. import _public as sdifp
-    from .._run import build
 
-    built = build(config)
     key = jax.random.key(seed)
     training = sdifp.train(
-        built.problem, sdifp.SDIFP(), recipe=built.recipe, check=False, key=key
+        built.problem, sdifp.training.SDIFP(), recipe=built.recipe, check=False, key=key
     )
-    x, t = built.recipe.points.draw(key, built.problem.box, 0.0, built.problem.duration)
-    found = sdifp.audit(
-        built.problem.residual, training.field, x, t, key=key, n=terms, repeats=draws
+    x, t = built.recipe.points.draw(
+        key, built.problem.domain, 0.0, built.problem.duration
+    )
+    found = sdifp.estimators.audit(
+        built.problem.equation, training.field, x, t, key=key, n=terms, repeats=draws
     )
     if out is not None:
         found.draw(out)

@@ -29,7 +29,7 @@ def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> 
     tolerance = saved.certificate["tolerance"] if saved.certificate else 0.0
     for row in _rows(saved):
         say(
-            f"t {row['time']:<8.4g} {row['integral']:<6}  "
+            f"t {row['time']:<8.4g} {row['invariant']:<12}  "
             f"target {row['target']:<12.6g} "
             f"on the rule {_short(row['on_rule'])}  "
             f"independent {_short(row['on_other_rule'])}  "
@@ -80,8 +80,8 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("run")
-    heads = ("steps", "seconds", "L2", "mass", "energy", "on the rule")
-    for head in heads:
+    names = list(dict.fromkeys(name for row in rows for name in row["errors"]))
+    for head in ("steps", "seconds", "L2", *names, "on the rule"):
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(
@@ -91,8 +91,12 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
             str(row["step"]),
             f"{row['seconds']:.0f}",
             *(
-                "" if row[k] is None else f"{row[k]:.1e}"
-                for k in ("l2_error", "mass_error", "energy_error", "on_rule")
+                "" if error is None else f"{error:.1e}"
+                for error in (
+                    row["l2_error"],
+                    *(row["errors"].get(name) for name in names),
+                    row["on_rule"],
+                )
             ),
         )
     # Whole lines where they go to a file.
@@ -100,7 +104,7 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     if not shown.is_terminal:
         shown = console(width=160)
     shown.print(table)
-    say("Relative errors, the worst over time; mass and energy on an independent rule.")
+    say("Relative errors, the worst over time; invariants on an independent rule.")
     say(f"Look at {picture}")
 
 
@@ -109,8 +113,6 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
 @json_option
 def info_command(run: Path, as_json: bool) -> None:
     """What a run is, how far it is, and what came out of it."""
-    import dataclasses
-
     config, metrics = read_config(run), read_metrics(run)
     saved = Saved.read(run) if (run / "result.json").is_file() else None
     checkpoints = sorted(f.name for f in (run / "checkpoints").glob("step-*.npz"))
@@ -119,17 +121,15 @@ def info_command(run: Path, as_json: bool) -> None:
         print_json(
             {
                 "run": str(run),
-                "config": dataclasses.asdict(config),
+                "config": config,
                 "metrics": last,
                 "checkpoints": checkpoints,
                 "result": None if saved is None else saved.result,
             }
         )
         return
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value is not None:
-            say(f"{field.name:<18}  {value}")
+    for name, value in config.items():
+        say(f"{name:<18}  {value}")
     say(f"{'checkpoints':<18}  {', '.join(checkpoints) or 'none yet'}")
     if last is not None:
         say(

@@ -5,19 +5,18 @@ import sys
 import click
 
 from .. import __version__
-from .._config import nearest
+from .._nearest import nearest
 from ._answer import answered
 
 # The file of each command, which is loaded when it is called, and its line in --help.
 _COMMANDS = {
-    "train": ("_train", "Train a network on a problem, in a folder that survives."),
+    "train": ("_train", "Train a network on a problem, with crash-safe checkpoints."),
     "resume": ("_train", "Go on with a run that was stopped."),
     "evaluate": ("_inspect", "Measure the field of a run as it is."),
     "report": ("_inspect", "Draw the report of a run again."),
     "predict": ("_predict", "Evaluate the field of a run at points in a file."),
     "compare": ("_inspect", "One table and one picture of several runs."),
     "audit": ("_audit", "Measure the estimators of the gradient on a problem."),
-    "reproduce": ("_reproduce", "Measure the tables and figures of the paper."),
     "list": ("_names", "List problems, methods, rules, estimators and more."),
     "info": ("_inspect", "What a run is, how far it is, and what came out."),
     "completion": ("_names", "Print what completes the commands in a shell."),
@@ -77,6 +76,6 @@ def program() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the program; what is wrong is told in one sentence, with exit code 2."""
+    """Run the program; errors are reported in one sentence, with exit code 2."""
     run = lambda: program.main(arguments, prog_name="sdifp", standalone_mode=False)
     sys.exit(answered(run))

@@ -4,8 +4,7 @@ import os
 
 import click
 
-from .._config import LISTED, NAMES, nearest
-from .._reproduce import EXPERIMENTS
+from .._nearest import nearest
 from ._options import json_option, print_json
 from ._output import say
 
@@ -14,9 +13,10 @@ from ._output import say
 @click.argument("kind", required=False)
 @json_option
 def list_command(kind: str | None, as_json: bool) -> None:
-    """List problems, methods, rules, estimators, optimisers, gradients and
-    experiments."""
-    known = {name: NAMES[name] for name in LISTED} | {"experiments": EXPERIMENTS}
+    """List problems, methods, rules, estimators and more, all or one KIND of them."""
+    from .._config import listed
+
+    known = listed()
     if kind is not None and kind not in known:
         raise click.UsageError(f"unknown kind {kind!r}; {nearest(kind, known)}")
     found = known if kind is None else {kind: known[kind]}

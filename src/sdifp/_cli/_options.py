@@ -3,16 +3,18 @@
 import dataclasses
 import json
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from .._config import Config, load_config
-from .._config._config import kind_of
-from .._folder import PROBLEM_COPY, finite, read_config
+from .._folder import finite, read_config
 from ._output import say
+
+if typing.TYPE_CHECKING:
+    from .._config import Config
+    from ..runs import Built, Run, Unchanged
 
 F = typing.TypeVar("F", bound=Callable[..., Any])
 
@@ -20,28 +22,33 @@ F = typing.TypeVar("F", bound=Callable[..., Any])
 _OF_RECIPE = "as the recipe"
 
 
-def config_options(command: F) -> F:
-    """An option for each field of a configuration but the problem."""
-    hints = typing.get_type_hints(Config)
-    for field in reversed(dataclasses.fields(Config)):
+class ConfigCommand(click.Command):
+    """A command with an option for each field of a configuration but the problem. They
+    are made when they are asked for, which loads JAX."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """All of its arguments and options."""
+        if not any(p.name == "method" for p in self.params):
+            self.params += _config_options()
+        return super().get_params(ctx)
+
+
+def _config_options() -> Iterator[click.Option]:
+    from .._config import Config, kind_of
+
+    hints, help = typing.get_type_hints(Config), Config.help()
+    for field in dataclasses.fields(Config):
         if field.name == "problem":
             continue
-        kind, optional = kind_of(hints[field.name])
+        kind = kind_of(hints[field.name])
         flag = f"--{field.name.replace('_', '-')}"
         if kind is bool:
-            flag = f"{flag}/--no-{field.name.replace('_', '-')}"
-        default = field.default if not optional else _OF_RECIPE
+            flag = f"{flag}/--no-{flag[2:]}"
+        default = _OF_RECIPE if field.default is None else field.default
         if field.name == "every":
             default = "a twentieth of all"
-        command = click.option(
-            flag,
-            field.name,
-            type=kind,
-            default=None,
-            show_default=False,
-            help=f"{_sentence(field.metadata['help'])}  [default: {_shown(default)}]",
-        )(command)
-    return command
+        text = f"{help[field.name]}  [default: {_shown(default)}]"
+        yield click.Option([flag, field.name], type=kind, default=None, help=text)
 
 
 def problem_options(command: F) -> F:
@@ -61,8 +68,10 @@ def problem_options(command: F) -> F:
 
 def config_from(
     problem: str | None, dimension: int | None, file: Path | None, fields: Any
-) -> Config:
+) -> "Config":
     """The configuration that some options make."""
+    from .._config import Config, load_config
+
     given = {k: v for k, v in fields.items() if v is not None}
     if problem is not None:
         given["problem"] = problem
@@ -85,28 +94,30 @@ accept_option = click.option(
 )
 
 
-def open_run(folder: Path, accept_changed_problem: bool = False) -> Any:
-    """The run in a folder, with JAX at its precision."""
-    config = checked_config(folder, accept_changed_problem)
-    from .._run import Run, is_first
-
-    def note(text: str) -> None:
-        if is_first():
-            say(f"note: {text}", err=True)
-
-    set_precision(config, folder / PROBLEM_COPY)
-    return Run.open(folder, note, accept_changed_problem=accept_changed_problem)
-
-
-def checked_config(folder: Path, accept_changed_problem: bool) -> Config:
-    """The configuration of a run whose problem may be executed."""
+def read_run(folder: Path, accept_changed_problem: bool) -> "tuple[Unchanged, Built]":
+    """The run in a folder and its objects, with JAX at its precision."""
     # Before JAX is loaded: is it a run at all?
     read_config(folder)
-    from .._run import read_unchanged
+    from ..runs import read_unchanged
 
-    # What there is to say is said when the run is opened.
-    quiet = lambda text: None
-    return read_unchanged(folder, quiet, accept_changed_problem).config
+    unchanged = read_unchanged(folder, note, accept_changed_problem)
+    return unchanged, build_at_precision(unchanged.config, unchanged.copy)
+
+
+def open_run(folder: Path, accept_changed_problem: bool = False) -> "Run":
+    """The run in a folder, with JAX at its precision."""
+    found = read_run(folder, accept_changed_problem)
+    from ..runs import Run
+
+    return Run.take_up(*found, note)
+
+
+def note(text: str) -> None:
+    """Tell something beside, once for all processes."""
+    from ..runs import is_primary
+
+    if is_primary():
+        say(f"note: {text}", err=True)
 
 
 def run_argument(command: F) -> F:
@@ -124,24 +135,32 @@ def print_json(value: Any) -> None:
     say(*json.dumps(finite(value), indent=1, allow_nan=False).splitlines())
 
 
-def set_precision(config: Config, source: Path | None = None) -> Config:
-    """Load JAX at the precision of a configuration; returns it with that precision.
+def build_at_precision(config: "Config", copy: Path | None = None) -> "Built":
+    """The objects of a configuration, with JAX at their precision.
+
+    It is set before the problem is made. Only where a problem file of the user must be
+    executed to know its recipe, and that needs a precision which the file does not set
+    itself, the file is executed again.
 
     **Arguments:**
 
-    - `source`: a copy of the user's problem file to be used instead of it.
+    - `copy`: a copy of the user's problem file to be used instead of it.
     """
     import jax
 
-    from .._run import precision_for
+    from ..runs import build, precision_for, precision_now
 
-    precision = precision_for(config, source)
-    jax.config.update("jax_enable_x64", precision == "float64")
-    return dataclasses.replace(config, precision=precision)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    known = precision_for(config)
+    if known is not None:
+        jax.config.update("jax_enable_x64", known == "float64")
+    built = build(config, copy)
+    config = dataclasses.replace(built.config, precision=built.precision)
+    if built.precision == precision_now():
+        return built._replace(config=config)
+    jax.config.update("jax_enable_x64", built.precision == "float64")
+    if built.made.float64 == (built.precision == "float64"):
+        return built._replace(config=config)
+    return build(config, copy)
 
 
 def _shown(value: Any) -> str:

@@ -43,9 +43,9 @@ def predict_command(
         raise click.UsageError(f"--time must be finite, got {time}")
     out = out or points.with_name(f"{points.stem}-values{points.suffix}")
     found = open_run(run, accept_changed_problem)
-    from .._run import predict
+    from ..runs import predict
 
-    d = found.problem.box.dimension
+    d = found.problem.domain.dimension
     wanted = d if time is not None else d + 1
     if table.shape[1] != wanted:
         columns = ", ".join([f"x{k + 1}" for k in range(min(d, 3))] + ["..."] * (d > 3))

@@ -1,69 +1,53 @@
-"""Several processes of one run: how they are told of each other, and meet."""
+"""Several processes of one run: their options, and how they find each other."""
 
-import errno
+import contextlib
 import ipaddress
 import os
-import shlex
+import re
+import signal
 import socket
-import time
+import sys
 from typing import Any, NamedTuple
 
 import click
 
-# JAX takes them from others, too: what is there may not be meant for us unless all are.
+# JAX reads them too. They count only if all three are set.
 _VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES")
 
-# JAX's own, of the address and port at which the first process listens.
+# JAX's variable for the address and port on which the first process listens.
 _BIND = "JAX_COORDINATOR_BIND_ADDRESS"
 
 
 class Processes(NamedTuple):
-    """How processes find each other."""
+    """How the processes of a run find each other."""
 
     coordinator: str
     "`host:port` of the first one, or `auto`"
     process_id: int | None
     num_processes: int | None
     timeout: int
-    devices: int | None
-
-    @property
-    def options(self) -> str:
-        """As they were given."""
-        given = {
-            "coordinator": shlex.quote(self.coordinator),
-            "process-id": self.process_id,
-            "num-processes": self.num_processes,
-            "timeout": self.timeout,
-            "devices": self.devices,
-        }
-        return " ".join(f"--{k} {v}" for k, v in given.items() if v is not None)
+    "seconds without a heartbeat after which a process is lost"
 
     def join(self) -> None:
-        """Find the others, before JAX computes anything."""
+        """Call `jax.distributed.initialize`. From here on JAX ends this process if
+        another one is lost."""
         import jax
 
-        # It would take SIGTERM for itself.
+        _keep_stdout()
+        # The preemption service would handle SIGTERM, with which a run is stopped.
         jax.config.update("jax_enable_preemption_service", False)
-        # One that falls silent for so long is taken for lost.
         limits: dict[str, Any] = {
             "initialization_timeout": self.timeout,
             "heartbeat_timeout_seconds": self.timeout,
             "shutdown_timeout_seconds": self.timeout,
         }
-        if self.coordinator == "auto":
-            try:
-                jax.distributed.initialize(**limits)
-            except ValueError as error:
-                raise ValueError(
-                    f"coordinator is auto, and nothing here tells of other processes "
-                    f"as Slurm or Open MPI do ({error}); give host:port, process-id "
-                    f"and num-processes"
-                ) from None
-        else:
-            self._check_coordinator()
-            bind = self._listens_at() if self.process_id == 0 else None
-            try:
+        bind = None
+        if self.coordinator != "auto" and self.process_id == 0:
+            bind = _bind_address(self.coordinator)
+        # Python's own handler of Ctrl-C would not run while JAX waits.
+        before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            if self.coordinator != "auto":
                 jax.distributed.initialize(
                     self.coordinator,
                     self.num_processes,
@@ -72,129 +56,88 @@ class Processes(NamedTuple):
                     coordinator_bind_address=bind,
                     **limits,
                 )
-            except (jax.errors.JaxRuntimeError, ValueError) as error:
-                raise ValueError(
-                    f"the processes cannot meet at {self.coordinator}: "
-                    f"{str(error).strip()}"
-                ) from None
-        from .._run import check_devices
-
-        check_devices()
-
-    def _check_coordinator(self) -> None:
-        """Raise `ValueError` if its host is not known, for which JAX would wait."""
-        host, _, port = self.coordinator.rpartition(":")
-        until = time.monotonic() + self.timeout
-        while True:
+                return
             try:
-                socket.getaddrinfo(host.strip("[]"), int(port))
-                break
-            except socket.gaierror as error:
-                # Names of hosts that have just been started may come later.
-                if time.monotonic() > until:
-                    raise ValueError(
-                        f"the coordinator's host {host} was not known within "
-                        f"{self.timeout} seconds ({error.strerror})"
-                    ) from None
-                time.sleep(0.5)
-
-    def _listens_at(self) -> str:
-        """The address and port at which this process, the first one, is to listen: as
-        given, for JAX would listen on all interfaces. Raises `ValueError` if it cannot.
-        """
-        given = os.environ.get(_BIND)
-        host, port = _host_and_port(given or self.coordinator)
-        try:
-            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            raise ValueError(
-                f"the coordinator cannot listen at {host}: {error.strerror}"
-            ) from None
-        for family, *_, place in places:
-            address = str(place[0])
-            try:
-                # JAX's own server may crash where it cannot listen.
-                socket.create_server(place, family=family).close()
-            except OSError as error:
-                if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                    continue
-                why = (
-                    error.strerror if error.errno is None else os.strerror(error.errno)
-                )
+                jax.distributed.initialize(**limits)
+            except ValueError as error:
                 raise ValueError(
-                    f"the coordinator cannot listen on port {port}: {why}; choose one "
-                    f"that is free"
+                    f"coordinator is auto, but no launcher such as Slurm or Open MPI "
+                    f"was found ({error}); give host:port, process-id and num-processes"
                 ) from None
-            if not given and _is_alias(host, address):
-                raise ValueError(
-                    f"the coordinator's host {host} is {address} on this machine, "
-                    f"where others cannot reach it: give its address in their network "
-                    f"instead of its name, or set {_BIND}"
-                )
-            return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        raise ValueError(
-            f"the coordinator cannot listen at {host}, which is not an address of this "
-            f"machine; where a network translates addresses, set {_BIND} to the one to "
-            f"listen at, such as 0.0.0.0:{port} for all"
-        )
+        finally:
+            signal.signal(signal.SIGINT, before)
 
 
-def _host_and_port(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not (host and port.isdecimal()):
-        raise ValueError(f"{_BIND} must be address:port, got {text!r}")
-    return host.strip("[]"), int(port)
+def _keep_stdout() -> None:
+    """Send what libraries print (Gloo does) to the standard error, so that the output
+    of `--json` can be read by a program."""
+    if sys.stdout is None:
+        return
+    # OSError: a closed standard error.
+    with contextlib.suppress(OSError):
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        sys.stdout = os.fdopen(os.dup(1), "w", 1, encoding, errors)
+        os.dup2(2, 1)
 
 
-def _is_alias(host: str, address: str) -> bool:
-    """Whether a name of a machine stands for the machine itself only here, as
-    /etc/hosts often has it."""
-    if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-        return False
+def _bind_address(coordinator: str) -> str:
+    """The address and port on which the coordinator listens: those given, where JAX
+    would listen on all interfaces. Raises `ValueError` where JAX would crash."""
+    address = os.environ.get(_BIND) or coordinator
+    host, _, port = address.rpartition(":")
+    host, found = host.strip("[]"), set[str]()
+    why: str | None = None
     try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return "localhost" not in host.lower()
-    return False
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        places, why = [], error.strerror
+    for family, *_, place in places:
+        try:
+            socket.create_server(place, family=family).close()
+            found.add(str(place[0]).partition("%")[0])
+        except OSError as error:
+            why = error.strerror
+    if not found:
+        raise ValueError(
+            f"the coordinator cannot listen on {address} ({why}): choose a free port "
+            f"and an address of this machine, or set {_BIND} to address:port"
+        )
+    # Names for which /etc/hosts has an address that only this machine knows.
+    is_name = host not in found and "localhost" not in host.lower()
+    is_local = all(ipaddress.ip_address(one).is_loopback for one in found)
+    if is_name and is_local and address == coordinator:
+        raise ValueError(
+            f"the coordinator's host {host} is {', '.join(sorted(found))} on this "
+            f"machine, which other machines cannot reach: give its address in the "
+            f"network instead of its name, or set {_BIND} to address:port"
+        )
+    return address
+
+
+_COUNT = click.IntRange(min=1)
+_OPTIONS = (
+    click.option(
+        "--devices",
+        type=int,
+        show_default="all, but 1 of a CPU",
+        help="Number of devices, of all processes together.",
+    ),
+    click.option(
+        "--coordinator",
+        help="Train with several processes: host:port of the first one, or auto under "
+        f"Slurm or Open MPI.  [env: {', '.join(_VARIABLES)}]",
+    ),
+    click.option("--process-id", type=int, help="Number of this process, from 0."),
+    click.option("--num-processes", type=_COUNT, help="Number of processes."),
+    click.option(
+        "--timeout", type=_COUNT, default=60, help="Heartbeat timeout in seconds."
+    ),
+)
 
 
 def process_options(command: Any) -> Any:
-    """Devices, and the processes that share a run."""
-    for option in reversed(
-        (
-            click.option(
-                "--devices",
-                type=int,
-                default=None,
-                show_default="all, but 1 of a CPU",
-                help="Devices that share the work, of all processes together.",
-            ),
-            click.option(
-                "--coordinator",
-                default=None,
-                help="Several processes train together: host:port of the first one, "
-                f"or auto, as Slurm or Open MPI say.  [env: {', '.join(_VARIABLES)}]",
-            ),
-            click.option(
-                "--process-id",
-                type=int,
-                default=None,
-                help="Which of them this is, from 0.",
-            ),
-            click.option(
-                "--num-processes",
-                type=click.IntRange(min=1),
-                default=None,
-                help="How many they are.",
-            ),
-            click.option(
-                "--timeout",
-                type=click.IntRange(min=1),
-                default=60,
-                help="Seconds that one of them may be silent.",
-            ),
-        )
-    ):
+    """The options for devices, and for the processes that share a run."""
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
@@ -204,9 +147,8 @@ def processes_from(
     process_id: int | None,
     num_processes: int | None,
     timeout: int,
-    devices: int | None,
 ) -> Processes | None:
-    """What the options say, or the environment; None if there is one process."""
+    """The processes of the options or of the environment; None for a single process."""
     found = [os.environ.get(name, "") for name in _VARIABLES]
     given = {"process-id": process_id, "num-processes": num_processes}
     if coordinator is None and all(found) and set(given.values()) == {None}:
@@ -217,35 +159,24 @@ def processes_from(
                 f"{_VARIABLES[1]} and {_VARIABLES[2]} must be whole numbers, got "
                 f"{found[1]!r} and {found[2]!r}"
             ) from None
-    if coordinator is None:
-        for name, value in given.items():
-            if value is not None:
-                raise click.UsageError(
-                    f"--{name} {value} needs --coordinator host:port, the first process"
-                )
+    stray = next((f"--{k} {v}" for k, v in given.items() if v is not None), None)
+    if coordinator is None and stray is None:
         return None
-    if coordinator == "auto":
-        for name, value in (
-            ("process-id", process_id),
-            ("num-processes", num_processes),
-        ):
-            if value is not None:
-                raise click.UsageError(
-                    f"--{name} {value} cannot be given with --coordinator auto"
-                )
-    else:
-        host, colon, port = coordinator.rpartition(":")
-        if not (host and colon and port.isdigit() and 0 < int(port) < 2**16):
-            raise click.UsageError(
-                f"--coordinator must be host:port or auto, got {coordinator!r}"
-            )
-        if process_id is None or num_processes is None:
-            raise click.UsageError(
-                f"--coordinator {coordinator} needs --process-id and --num-processes"
-            )
-        if not 0 <= process_id < num_processes:
-            raise click.UsageError(
-                f"--process-id must be from 0 to {num_processes - 1} for "
-                f"--num-processes {num_processes}, got {process_id}"
-            )
-    return Processes(coordinator, process_id, num_processes, timeout, devices)
+    wrong = None
+    if coordinator is None:
+        wrong = f"{stray} needs --coordinator host:port"
+    elif coordinator == "auto":
+        wrong = stray and f"{stray} cannot be given with --coordinator auto"
+    elif not re.fullmatch(r".+:[1-9]\d{0,4}", coordinator):
+        wrong = f"--coordinator must be host:port or auto, got {coordinator!r}"
+    elif process_id is None or num_processes is None:
+        wrong = f"--coordinator {coordinator} needs --process-id and --num-processes"
+    elif not 0 <= process_id < num_processes:
+        wrong = (
+            f"--process-id must be from 0 to {num_processes - 1} for --num-processes "
+            f"{num_processes}, got {process_id}"
+        )
+    if wrong:
+        raise click.UsageError(wrong)
+    assert coordinator is not None
+    return Processes(coordinator, process_id, num_processes, timeout)

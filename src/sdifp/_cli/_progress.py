@@ -84,11 +84,7 @@ def _clock(seconds: float) -> str:
 def _numbers(metrics: Any) -> str:
     """Loss, errors and scale in one line."""
     parts = [f"loss {metrics.loss:.1e}"]
-    named = (("L2", "l2_error"), ("mass", "mass_error"), ("energy", "energy_error"))
-    for name, field in named:
-        value = getattr(metrics, field)
-        if value is not None:
-            parts.append(f"{name} {value:.1e}")
+    parts += [f"{name} {value:.1e}" for name, value in metrics.named_errors.items()]
     if metrics.scale is not None:
         parts.append(f"scale {metrics.scale[0]:.3g} to {metrics.scale[1]:.3g}")
     return ", ".join(parts)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# A signal to all processes of a group may come a second time through the parent.
+# `timeout` and launchers may send a signal twice: to the process and to its group.
 _ECHO = 0.5
 
 

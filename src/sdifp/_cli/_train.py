@@ -2,35 +2,49 @@
 
 import contextlib
 import dataclasses
-import hashlib
+import os
 import shlex
 import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .._config import Config
-from .._folder import PROBLEM_COPY, check_free, checkpoint_files, printable
+from .._folder import (
+    PROBLEM_COPY,
+    check_free,
+    checkpoint_files,
+    printable,
+    write_whole,
+)
 from ._options import (
+    ConfigCommand,
     accept_option,
-    checked_config,
+    build_at_precision,
     config_from,
-    config_options,
     json_option,
-    open_run,
+    note,
     print_json,
     problem_options,
+    read_run,
     run_argument,
-    set_precision,
 )
 from ._output import console, say
 from ._processes import Processes, process_options, processes_from
 from ._signals import Signals
-from ._watched import watched
+
+if TYPE_CHECKING:
+    from .._config import Config
+    from ..runs import Built, Run, Unchanged
+
+    # The objects of a run, and what makes it of them.
+    Begun = tuple[Built, Callable[[], Run]]
+
+# The file in the folder of a run that says how to resume it.
+_RESUME = "RESUME.txt"
 
 
 def _train_options(command: Any) -> Any:
@@ -44,7 +58,7 @@ def _train_options(command: Any) -> Any:
     return process_options(tensorboard(report(quiet(json_option(command)))))
 
 
-@click.command("train")
+@click.command("train", cls=ConfigCommand)
 @problem_options
 @click.option(
     "--out",
@@ -53,7 +67,6 @@ def _train_options(command: Any) -> Any:
     show_default="runs/PROBLEM-METHOD",
     help="The folder of the run.",
 )
-@config_options
 @_train_options
 def train_command(
     problem: str | None,
@@ -71,7 +84,7 @@ def train_command(
     as_json: bool,
     **fields: Any,
 ) -> int:
-    """Train a network on PROBLEM, in a folder that survives.
+    """Train a network on PROBLEM, with crash-safe checkpoints.
 
     PROBLEM is a name of `sdifp list`, or a Python file that defines `problem`, an
     sdifp.Problem. Objects are written as in the library: --method "Soft(10)",
@@ -84,21 +97,22 @@ def train_command(
     """
     config = config_from(problem, dimension, file, fields)
     folder = out or _default_folder(config)
-    processes = processes_from(coordinator, process_id, num_processes, timeout, devices)
-    if processes is None:
-        check_free(folder)
+    processes = processes_from(coordinator, process_id, num_processes, timeout)
+    # On every process, before the first one writes: they wait for each other below.
+    check_free(folder)
     # The configuration of a run stands for the problem as it was then.
     source = None if problem or file is None else file.parent / PROBLEM_COPY
     if source is not None and not source.is_file():
         source = None
 
-    def make(config: Config) -> Any:
-        from .._run import Run
+    def begin() -> "Begun":
+        from ..runs import Run
 
-        return Run.create(folder, config, source=source)
+        built = build_at_precision(config, source)
+        return built, lambda: Run.begin(folder, built)
 
     wanted = Wanted(folder, devices, tensorboard, report, quiet, as_json)
-    return _go(wanted, processes, lambda: config, source, make)
+    return _go(wanted, processes, begin)
 
 
 @click.command("resume")
@@ -123,22 +137,25 @@ def resume_command(
     It ends with the same numbers as if it had never been stopped, on another number of
     devices to rounding.
     """
-    processes = processes_from(coordinator, process_id, num_processes, timeout, devices)
+    processes = processes_from(coordinator, process_id, num_processes, timeout)
     wanted = Wanted(run, devices, tensorboard, report, quiet, as_json)
-    read = lambda: checked_config(run, accept_changed_problem)
-    make = lambda config: _opened(run, accept_changed_problem)
-    return _go(wanted, processes, read, run / PROBLEM_COPY, make)
+
+    def begin() -> "Begun":
+        unchanged, built = read_run(run, accept_changed_problem)
+        return built, lambda: _taken_up(unchanged, built)
+
+    return _go(wanted, processes, begin)
 
 
-def _opened(folder: Path, accept_changed_problem: bool) -> Any:
+def _taken_up(unchanged: "Unchanged", built: "Built") -> "Run":
     from .._mesh import device_count
-    from .._run import is_first
+    from ..runs import Run
 
-    run, now = open_run(folder, accept_changed_problem), device_count()
-    if run.devices_before not in (None, now) and is_first():
-        _tell(
-            f"note: the devices were {run.devices_before} and are {now}: the last bits "
-            f"may differ"
+    run, now = Run.take_up(unchanged, built, note), device_count()
+    if run.devices_before not in (None, now):
+        note(
+            f"the devices were {run.devices_before} and are {now}: the last bits may "
+            f"differ"
         )
     return run
 
@@ -154,7 +171,7 @@ class Wanted(NamedTuple):
     as_json: bool
 
 
-def _default_folder(config: Config) -> Path:
+def _default_folder(config: "Config") -> Path:
     file = config.problem_file
     if file is not None:
         name = file.stem
@@ -169,78 +186,72 @@ def _default_folder(config: Config) -> Path:
 
 
 def _go(
-    wanted: Wanted,
-    processes: Processes | None,
-    read: Callable[[], Config],
-    source: Path | None,
-    make: Callable[[Config], Any],
+    wanted: Wanted, processes: Processes | None, begin: Callable[[], "Begun"]
 ) -> int:
-    """Train a run to its end, measure it and write its report; in a process of its own
-    where there are others."""
+    """Train a run to its end, measure it and write its report."""
     _check_tensorboard(wanted.tensorboard)
+    if processes is not None:
+        processes.join()
+    built, make = begin()
+    if processes is not None:
+        _check_processes(built, wanted)
+    with _on_devices(wanted.devices, built):
+        return _train(wanted, processes, make)
 
-    def work() -> int:
-        config = _same_everywhere(read, source, wanted, processes)
-        with _on_devices(wanted.devices, config, source):
-            return _train(wanted, lambda: make(config))
 
-    return work() if processes is None else watched(processes, work, wanted.folder)
+def _check_processes(built: "Built", wanted: Wanted) -> None:
+    """Raise `ValueError` unless all processes run the same problem and version."""
+    from ..runs import check_same_on_all, digest_of, fingerprint, versions
 
-
-def _same_everywhere(
-    read: Callable[[], Config],
-    source: Path | None,
-    wanted: Wanted,
-    processes: Processes | None,
-) -> Config:
-    """The configuration with its precision, which must be that of all processes."""
-    if processes is None:
-        return set_precision(read(), source)
-    import jax
-
-    from .._run import build, check_alike, sketch, versions
-
-    found: list[Config] = []
-
-    def settings() -> dict[str, Any]:
-        config = set_precision(read(), source)
-        found.append(config)
-        fields = dataclasses.asdict(config)
-        file = config.problem_file
-        if file is not None:
-            copy = source if source is not None and source.is_file() else file
-            digest = hashlib.sha256(copy.read_bytes()).hexdigest()[:16]
-            fields["problem"] = f"a file with the digest {digest}"
-        checkpoints = checkpoint_files(wanted.folder / "checkpoints")
-        return {
+    fields = dataclasses.asdict(built.config)
+    if built.made.source is not None:
+        # Its path may differ between machines.
+        fields["problem"] = f"a file with SHA-256 {digest_of(built.made.source)}"
+    checkpoints = checkpoint_files(wanted.folder / "checkpoints")
+    check_same_on_all(
+        {
             **versions(),
             **fields,
             "devices": wanted.devices,
-            "kind of device": jax.devices()[0].device_kind,
-            "num-processes": processes.num_processes,
-            "out": wanted.folder.name,
             "checkpoint": checkpoints[-1].name if checkpoints else None,
-            # Of data and modules beside the file, too.
-            **sketch(build(config, source).problem),
+            # Finds differences in what the file imports or reads, too.
+            **fingerprint(built.problem),
         }
+    )
 
-    check_alike(settings)
-    return found[0]
+
+def _how_to_resume(wanted: Wanted, processes: Processes | None) -> str:
+    """The command that resumes a run, with the options of this one."""
+    command = f"sdifp resume {shlex.quote(str(wanted.folder.resolve()))}"
+    options = {"devices": wanted.devices, **(processes._asdict() if processes else {})}
+    words = [
+        f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
+        for name, value in options.items()
+        if value is not None
+    ]
+    if wanted.tensorboard:
+        words.append("--tensorboard")
+    if not wanted.report:
+        words.append("--no-report")
+    text = "If this run is interrupted, resume it from its last checkpoint with:\n\n"
+    text += f"    {' '.join([command, *words])}\n"
+    if processes is not None:
+        each = "" if processes.process_id is None else ", with its own --process-id"
+        text += f"\non each process{each}; or with one process:\n\n    {command}\n"
+    return text
 
 
 @contextlib.contextmanager
-def _on_devices(
-    wanted: int | None, config: Config, source: Path | None
-) -> Iterator[None]:
+def _on_devices(wanted: int | None, built: "Built") -> Iterator[None]:
     """Where the work is shared among devices."""
     import jax
 
     from .._mesh import mesh
-    from .._run import devices_for, is_first
+    from ..runs import devices_for
 
-    devices = devices_for(config, source) if wanted is None else wanted
-    if wanted is None and 1 < devices < jax.device_count() and is_first():
-        _tell(f"note: {devices} of {jax.device_count()} devices divide the points")
+    devices = devices_for(built) if wanted is None else wanted
+    if wanted is None and 1 < devices < jax.device_count():
+        note(f"{devices} of {jax.device_count()} devices divide the points")
     if devices == 1 and jax.process_count() == 1:
         yield
         return
@@ -248,12 +259,14 @@ def _on_devices(
         yield
 
 
-def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
-    from .._run import by_first, is_first
-    from .._training import TrainingDiverged
+def _train(
+    wanted: Wanted, processes: Processes | None, make: Callable[[], "Run"]
+) -> int:
+    from ..runs import is_primary, on_primary
+    from ..training import TrainingDiverged
     from ._progress import shown
 
-    folder, first = wanted.folder, is_first()
+    folder, first = wanted.folder, is_primary()
     quiet = wanted.quiet or not first
     tell = _tell if first else lambda text: None
     signals = Signals()
@@ -262,14 +275,20 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
             warnings.simplefilter("always", UserWarning)
             run = make()
         for one in warned:
-            tell(f"note: {one.message}")
+            note(str(one.message))
+        if first:
+            text = _how_to_resume(wanted, processes)
+            # A name of a folder may be any bytes.
+            write_whole(folder / _RESUME, os.fsencode(text))
+            if processes is not None:
+                say(*text.splitlines(), err=True)
         watches: list[Any] = []
         with ExitStack() as stack:
             if wanted.tensorboard and first:
-                from .._run import TensorBoard
+                from ..runs import TensorBoard
 
                 watches.append(stack.enter_context(TensorBoard(folder)))
-            method = type(run.training.method).__name__
+            method = type(run.loop.method).__name__
             name = printable(f"{run.problem.name}, {method}")
             watches.append(
                 stack.enter_context(shown(console(err=True, quiet=quiet), name))
@@ -297,7 +316,7 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
             f"stopped at step {run.training.step} of {run.training.steps}; "
             f"go on with: sdifp resume {shlex.quote(str(folder))}"
         )
-        # Another process may have been the one that was told to stop.
+        # The signal may have been sent to another process.
         return 128 + (signals.number or signal.SIGTERM)
     if not quiet:
         _tell("measuring the field ...")
@@ -306,8 +325,7 @@ def _train(wanted: Wanted, make: Callable[[], Any]) -> int:
     if wanted.report:
         from .._report import write_report
 
-        # The others wait: who leaves first is missed.
-        page = by_first(lambda: write_report(folder))
+        page = on_primary(lambda: write_report(folder))
     # A promise that was not kept is no success.
     code = 1 if result["holds"] is False else 0
     if not first:

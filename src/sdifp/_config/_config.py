@@ -1,52 +1,68 @@
-"""Config: all that a run is made from."""
+"""Config: all that a run is made from. Adds to its own fields those of `Recipe`, with
+their types and docstrings."""
 
 import dataclasses
-import tomllib
-import types
+import inspect
 import typing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .._folder import FORMAT, read_settings
+from .._nearest import nearest
+from ..training import Method, Recipe
 from ._expression import Expression, parse
-from ._names import NAMES, nearest
-
-# The names that each field may begin with.
-KINDS = {
-    "problem": "problems",
-    "method": "methods",
-    "network": "networks",
-    "optimiser": "optimisers",
-    "points": "points",
-    "gradient": "gradients",
-    "estimator": "estimators",
-}
-_INNER = {
-    name: line
-    for kind in ("gradients", "estimators", "decays", "samplers", "paths")
-    for name, line in NAMES[kind].items()
-}
-_CHOICES = {
-    "recipe": ("fast", "accurate"),
-    "precision": ("auto", "float32", "float64"),
-}
-# Where it is said otherwise, the least that a number may be.
-_LEAST = {"seed": 0, "initial_weight": 0.0, "causal": 0.0, "checkpoint_seconds": 0.0}
-# More than that a key of JAX does not tell apart.
-_MOST_SEED = 2**32 - 1
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+from ._objects import (
+    PLAIN,
+    PROBLEMS,
+    Makers,
+    argument_docs,
+    inner_makers,
+    kind_of,
+    makers,
+    recipe_kinds,
+)
 
 
-def _option(default: Any, help: str, *, free: bool = False) -> Any:
-    """A field; `free` ones may change when a run is taken up again."""
-    return dataclasses.field(default=default, metadata={"help": help, "free": free})
+def _option(default: Any, *, free: bool = False, **facts: Any) -> Any:
+    """A field; `free` ones may change when a run is taken up again.
+
+    **Arguments:**
+
+    - `facts`: the `choices` of a text, the `least` and the `most` of a number, or the
+        `kind` of an object.
+    """
+    return dataclasses.field(default=default, metadata={"free": free, **facts})
+
+
+def _with_recipe(cls: Any) -> Any:
+    """Add the fields of a recipe: numbers as they are, objects as text."""
+    for name, kind in recipe_kinds().items():
+        cls.__annotations__[name] = (kind if kind in PLAIN else str) | None
+        fact = {"of_recipe": True} if kind in PLAIN else {"kind": kind}
+        setattr(cls, name, _option(None, **fact))
+    return cls
 
 
 @dataclasses.dataclass(frozen=True)
+@_with_recipe
 class Config:
     """The configuration of a run: the same on the command line, in `config.toml` and
-    here. Its fields are the options that `sdifp train --help` tells. Objects are
-    written as in the library, `"Adam(1e-3, Cosine())"`; what is None is as the recipe
-    of the problem has it.
+    here. Besides the fields below it has those of `Recipe`; where they are None, they
+    are as in the recipe of the problem. Objects are written as in the library,
+    `"Adam(1e-3, Cosine())"`.
+
+    **Arguments:**
+
+    - `problem`: one of `sdifp list problems`, or a Python file that defines `problem`.
+    - `method`: what is trained, one of `sdifp list methods`.
+    - `recipe`: the settings to start from, `fast` (about a minute) or `accurate`
+        (minutes).
+    - `seed`: random seed.
+    - `precision`: `float32`, `float64`, or `auto`, which is what the optimiser needs.
+    - `check`: whether to check that initial data, targets and reference agree.
+    - `every`: number of steps between two lines of metrics.
+    - `checkpoint_seconds`: seconds between two checkpoints.
+    - `keep`: number of checkpoints to keep.
 
     Examples:
         >>> import sdifp
@@ -54,56 +70,63 @@ class Config:
         'PostHoc()'
     """
 
-    problem: str = _option(
-        dataclasses.MISSING, "one of `sdifp list`, or a file with a problem of your own"
-    )
-    method: str = _option("SDIFP()", "what is trained: Plain, PostHoc, Soft(10), SDIFP")
-    recipe: str = _option("fast", "the problem's own settings: fast or accurate")
-    seed: int = _option(0, "of all randomness")
-    precision: str = _option(
-        "auto", "of numbers: float32, float64, or auto, what the optimiser needs"
-    )
-    network: str | None = _option(None, "as Architecture(width, depth)")
-    optimiser: str | None = _option(
-        None, "one of Adam(rate, decay, clip), LBFGS(), LevenbergMarquardt()"
-    )
-    steps: int | None = _option(None, "steps, in each window")
-    points: str | None = _option(None, "RandomPoints(n_t, n_x) or GridPoints(n_t, n_x)")
-    nodes: int | None = _option(None, "nodes of the rule in training")
-    final_nodes: int | None = _option(None, "nodes of the rule afterwards")
-    gradient: str | None = _option(None, "how SDIFP differentiates the moments")
-    estimator: str | None = _option(None, "how the residual is estimated")
-    windows: int | None = _option(None, "equal parts of time, trained in turn")
-    hard_initial: bool | None = _option(None, "initial data by construction")
-    initial_weight: float | None = _option(None, "their weight where they are learnt")
-    causal: float | None = _option(None, "rate of the causal weights")
-    check: bool = _option(
-        True, "whether data, targets and reference must agree before it begins"
-    )
-    every: int | None = _option(None, "steps between two reports", free=True)
-    checkpoint_seconds: float = _option(
-        30.0, "seconds between two checkpoints", free=True
-    )
-    keep: int = _option(3, "checkpoints that are kept", free=True)
+    problem: str = _option(dataclasses.MISSING)
+    method: str = _option("SDIFP()", kind=Method)
+    recipe: str = _option("fast", choices=("fast", "accurate"))
+    # A key of JAX does not distinguish larger ones.
+    seed: int = _option(0, least=0, most=2**32 - 1)
+    precision: str = _option("auto", choices=("auto", "float32", "float64"))
+    check: bool = _option(True)
+    every: int | None = _option(None, free=True, least=1)
+    checkpoint_seconds: float = _option(30.0, free=True, least=0.0)
+    keep: int = _option(3, free=True, least=1)
+
+    if TYPE_CHECKING:
+        # What the fields of a recipe add.
+        def __init__(self, problem: str, **fields: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(Config)
         for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
-            kind, optional = kind_of(hints[name])
-            if value is None and optional:
+            value = getattr(self, field.name)
+            if value is None and field.default is None:
                 continue
-            value = _checked(name, value, kind)
-            if name in KINDS and not (name == "problem" and is_file(value)):
-                value = str(self._parsed(name, value))
-            object.__setattr__(self, name, value)
-
-    def _parsed(self, name: str, text: str) -> Expression:
-        return parse(name, text, NAMES[KINDS[name]], _INNER)
+            value = _checked(field, value, kind_of(hints[field.name]))
+            if "kind" in field.metadata or (
+                field.name == "problem" and not is_file(value)
+            ):
+                value = str(parse(field.name, value, *_names(field)))
+            object.__setattr__(self, field.name, value)
 
     def expression(self, name: str) -> Expression:
         """One of the fields that are objects."""
-        return self._parsed(name, getattr(self, name))
+        return parse(name, getattr(self, name), *_names(_FIELDS[name]))
+
+    def make(self, name: str) -> Any:
+        """What a field stands for: its object, or its value."""
+        field, value = _FIELDS[name], getattr(self, name)
+        if value is None or not (name == "problem" or "kind" in field.metadata):
+            return value
+        found, (outer, inner) = self.expression(name), _names(field)
+        try:
+            return found.build(lambda name: outer.get(name) or inner[name])
+        except TypeError as error:
+            raise _refused(name, found, error) from None
+        except Exception as error:
+            raise ValueError(f"{name}: {error}") from None
+
+    def complete_problem(self) -> Expression:
+        """The problem, one of the library's, with its defaults written out."""
+        found = self.expression("problem")
+        try:
+            bound = inspect.signature(PROBLEMS[found.name]).bind(
+                *found.args, **dict(found.kwargs)
+            )
+        except TypeError as error:
+            raise _refused("problem", found, error) from None
+        bound.apply_defaults()
+        return Expression(found.name, kwargs=tuple(bound.arguments.items()))
 
     @property
     def problem_file(self) -> Path | None:
@@ -121,7 +144,7 @@ class Config:
             raise ValueError(
                 f"dimension is given twice: {dimension}, and in {self.problem}"
             )
-        problem = str(found.but(dimension=dimension))
+        problem = str(found.replace(dimension=dimension))
         return dataclasses.replace(self, problem=problem)
 
     def changes(self, other: "Config") -> list[str]:
@@ -134,27 +157,52 @@ class Config:
             and getattr(self, f.name) != getattr(other, f.name)
         ]
 
+    @staticmethod
+    def help() -> dict[str, str]:
+        """One sentence for each field."""
+        found = argument_docs(Config) | argument_docs(Recipe)
+        return {n: f"{found[n][0].upper()}{found[n][1:]}" for n in _FIELDS}
+
+    @staticmethod
+    def read(settings: dict[str, Any]) -> "Config":
+        """The configuration with some fields, which may come from another version."""
+        for name in settings:
+            if name not in _FIELDS:
+                raise ValueError(f"unknown field {name!r}; {nearest(name, _FIELDS)}")
+        if "problem" not in settings:
+            raise ValueError("problem is missing")
+        try:
+            return Config(**settings)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+
     def to_toml(self) -> str:
         """The text of a configuration file, with a comment for each field."""
         import tomlkit
 
-        document = tomlkit.document()
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            document.add(tomlkit.comment(field.metadata["help"]))
+        document, help = tomlkit.document(), Config.help()
+        document.add(tomlkit.comment("The version of this file's format."))
+        document.add("format", tomlkit.item(FORMAT))
+        for name, text in help.items():
+            value = getattr(self, name)
+            document.add(tomlkit.comment(text))
             if value is None:
-                document.add(tomlkit.comment(f"{field.name} = (not used)"))
+                document.add(tomlkit.comment(f"{name} = (not used)"))
             else:
-                document.add(field.name, tomlkit.item(value))
+                document.add(name, tomlkit.item(value))
         return tomlkit.dumps(document)
 
 
-def kind_of(hint: Any) -> tuple[type, bool]:
-    """The type of a field, and whether it may be None."""
-    if isinstance(hint, types.UnionType):
-        kinds = [k for k in typing.get_args(hint) if k is not type(None)]
-        return kinds[0], True
-    return hint, False
+_FIELDS = {f.name: f for f in dataclasses.fields(Config)}
+
+
+def _refused(field: str, found: Expression, error: TypeError) -> ValueError:
+    outer, inner = _names(_FIELDS[field])
+    maker = outer.get(found.name) or inner[found.name]
+    takes = ", ".join(inspect.signature(maker).parameters)
+    return ValueError(
+        f"{field}: {found} cannot be made ({error}); {found.name} takes {takes}"
+    )
 
 
 def is_file(problem: str) -> bool:
@@ -162,25 +210,36 @@ def is_file(problem: str) -> bool:
     return problem.endswith(".py")
 
 
-def _checked(name: str, value: Any, kind: Any) -> Any:
+def _names(field: Any) -> tuple[Makers, Makers]:
+    """What a field may name, and what its arguments may."""
+    if field.name == "problem":
+        return PROBLEMS, {}
+    kind = field.metadata["kind"]
+    return makers(kind), inner_makers(kind)
+
+
+def _checked(field: Any, value: Any, kind: Any) -> Any:
+    name, facts = field.name, field.metadata
     if kind is float and type(value) is int:
         value = float(value)
-    found: Any = type(value)
-    if found is not kind:
-        raise TypeError(f"{name} must be {_WORDS[kind]}, got {value!r}")
-    if name in _CHOICES and value not in _CHOICES[name]:
+    if type(value) is not kind:
+        raise TypeError(f"{name} must be {PLAIN[kind]}, got {value!r}")
+    choices = facts.get("choices")
+    if choices and value not in choices:
         raise ValueError(
-            f"{name} must be {' or '.join(_CHOICES[name])}, got {value!r}; "
-            f"{nearest(value, _CHOICES[name])}"
+            f"{name} must be {' or '.join(choices)}, got {value!r}; "
+            f"{nearest(value, choices)}"
         )
-    if name == "seed" and value > _MOST_SEED:
-        raise ValueError(f"seed must be at most {_MOST_SEED}, got {value}")
-    if kind in (int, float):
-        least = _LEAST.get(name, 1)
-        if not least <= value < float("inf"):
-            raise ValueError(
-                f"{name} must be {_WORDS[kind]} of at least {least:g}, got {value!r}"
-            )
+    if "least" in facts and not facts["least"] <= value < float("inf"):
+        raise ValueError(
+            f"{name} must be {PLAIN[kind]} of at least {facts['least']:g}, got "
+            f"{value!r}"
+        )
+    if "most" in facts and value > facts["most"]:
+        raise ValueError(f"{name} must be at most {facts['most']}, got {value}")
+    if "of_recipe" in facts:
+        # It knows what it accepts.
+        Recipe(**{name: value})
     return value
 
 
@@ -191,21 +250,8 @@ def load_config(file: str | Path, **changes: Any) -> Config:
 
     - `changes`: fields that are not as in the file.
     """
-    path = Path(file)
+    found = read_settings(Path(file)) | changes
     try:
-        found = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from None
-    names = [f.name for f in dataclasses.fields(Config)]
-    for name in found:
-        if name not in names:
-            raise ValueError(f"{path}: unknown field {name!r}; {nearest(name, names)}")
-    found |= changes
-    if "problem" not in found:
-        raise ValueError(f"{path}: problem is missing")
-    try:
-        return Config(**found)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
+        return Config.read(found)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None

@@ -3,10 +3,10 @@ as a tree of names and numbers; nothing is evaluated."""
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from ._names import match, nearest
+from .._nearest import match, nearest
 
 
 class Expression(NamedTuple):
@@ -27,13 +27,13 @@ class Expression(NamedTuple):
         kwargs = {k: _build(v, lookup) for k, v in self.kwargs}
         return lookup(self.name)(*args, **kwargs)
 
-    def but(self, **kwargs: Any) -> "Expression":
+    def replace(self, **kwargs: Any) -> "Expression":
         """The same with some arguments by name."""
         return self._replace(kwargs=tuple((dict(self.kwargs) | kwargs).items()))
 
 
 def parse(
-    field: str, text: str, names: Mapping[str, str], inner: Mapping[str, str]
+    field: str, text: str, names: Collection[str], inner: Collection[str]
 ) -> Expression:
     """Read an expression.
 
@@ -53,7 +53,7 @@ def parse(
     except SyntaxError:
         raise refusal from None
 
-    def read(node: ast.expr, names: Mapping[str, str]) -> Any:
+    def read(node: ast.expr, names: Collection[str]) -> Any:
         match node:
             case ast.Call(func=ast.Name(id=name)):
                 if any(k.arg is None for k in node.keywords):
@@ -82,14 +82,14 @@ def parse(
     return found
 
 
-def _known(field: str, name: str, names: Mapping[str, str]) -> str:
+def _known(field: str, name: str, names: Collection[str]) -> str:
     found = match(name, names)
     if found is None:
         raise ValueError(f"{field}: unknown name {name!r}; {nearest(name, names)}")
     return found
 
 
-def _refusal(field: str, text: str, names: Mapping[str, str]) -> ValueError:
+def _refusal(field: str, text: str, names: Collection[str]) -> ValueError:
     first = next(iter(names))
     return ValueError(
         f"{field} must be a name with arguments, such as {first}() or "

@@ -1,17 +1,19 @@
 """The certificate: what holds, as a table, a verdict and JSON."""
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
 
+from ..invariants import Invariant, Mass, Target, Variance, relative_error
 from ._prescribed import Prescribed
 from ._status import Status
-from ._targets import Target
 
 # The confidence of the interval for the continuum.
 _CONFIDENCE = 0.95
@@ -29,14 +31,13 @@ _MOST_NODES = 2**17
 
 @dataclasses.dataclass(frozen=True)
 class CertificateRow:
-    """One integral of one component at one time. Errors are relative to the target, or
-    to the root of the energy for a mass that is small beside it; for a variance they
-    are relative to the root of its product with the energy."""
+    """One invariant at one time. Errors are relative to the target; for a mass that is
+    small beside it, to the root of the squared norm; for a variance, to the root of its
+    product with the squared norm."""
 
     time: float | None
-    component: int
-    integral: str
-    "`mass`, `energy` or `variance`"
+    invariant: str
+    "its name, such as `mass`, or `mass[1]` for one of several components"
     target: float
     on_rule: float
     "error on the rule"
@@ -86,9 +87,8 @@ class Certificate:
         if bad:
             first = max(bad, key=lambda r: _size(r.on_rule))
             when = "" if first.time is None else f" at t = {first.time:g}"
-            which = f" of component {first.component}" if self._several else ""
             return (
-                f"NOT exact on the rule: the {first.integral}{which}{when} is off by "
+                f"NOT exact on the rule: the {_words(first)}{when} is off by "
                 f"{first.on_rule:.1e}, status {first.status}"
             )
         worst = max(row.on_rule for row in self.rows)
@@ -96,12 +96,8 @@ class Certificate:
         text = f"exact on the rule (worst error {worst:.1e}); in the continuum "
         if self._is_rounding(far):
             return text + "exact to rounding"
-        text += f"the worst is the {far.integral}, off by {self._interval(far)}"
+        text += f"the worst is the {_words(far)}, off by {self._interval(far)}"
         return text + (f"; {self.advice}" if self.advice else "")
-
-    @property
-    def _several(self) -> bool:
-        return len({row.component for row in self.rows}) > 1
 
     def _is_rounding(self, row: CertificateRow) -> bool:
         return _reach(row) <= self.tolerance
@@ -113,14 +109,12 @@ class Certificate:
 
     def table(self) -> str:
         """A table for the terminal."""
-        several = self._several
-        head = ["t", *(["component"] if several else []), "integral", "target"]
+        head = ["t", "invariant", "target"]
         head += ["on the rule", "other rule", "continuum (95 %)", "scale", "status"]
         body = [
             [
                 "" if row.time is None else f"{row.time:.4g}",
-                *([str(row.component)] if several else []),
-                row.integral,
+                row.invariant,
                 f"{row.target:.6g}",
                 f"{row.on_rule:.1e}",
                 f"{row.on_other_rule:.1e}",
@@ -158,13 +152,16 @@ def _size(error: float) -> float:
     return math.inf if math.isnan(error) else abs(error)
 
 
+def _words(row: CertificateRow) -> str:
+    return row.invariant.replace("_", " ")
+
+
 def _reach(row: CertificateRow) -> float:
     return _size(abs(row.continuum) + row.continuum_margin)
 
 
 Integrals = np.ndarray
-"""Of a field, of its square, and of its square about the target mean: shape
-(3, components)."""
+"""Of the density of each invariant, and of the square of each component."""
 
 Finer = Callable[[int, float | None], tuple[str, Integrals]]
 """The name of a rule with so many nodes, and the integrals on it at a time."""
@@ -199,53 +196,46 @@ def assemble(
     - `eps`: the unit of rounding of the field.
     """
     tolerance = 64 * eps
-    rows, units = [], []
+    rows: list[CertificateRow] = []
+    errors_on: list[Callable[[Integrals], float]] = []
     for t in times:
         scales, statuses, found = measure(t)
         count = len(found) - 2
         quantile = float(scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, count - 1))
-        for k in range(len(prescribed.mass)):
-            wanted = {n: evaluate(g, t) for n, g in prescribed.of(k).items()}
+        now = _Now(
+            prescribed, {i: evaluate(i.target, t) for i in prescribed.invariants}
+        )
+        for invariant, target in now.targets.items():
+            error_on = functools.partial(now.error, invariant, found[0])
+            errors = np.array([error_on(f) for f in found])
+            spread = float(errors[2:].std(ddof=1)) / math.sqrt(count)
+            k = invariant.index
             status = Status(int(statuses[k]))
-            if status == Status.CONSTANT and _is_flattened(wanted, prescribed, k, eps):
+            if status == Status.CONSTANT and now.is_flattened(k, eps):
                 status = Status.UNDERFLOW
-            for name, target in wanted.items():
-                unit = _unit(name, target, found[0][:, k], prescribed.volume)
-                errors = np.array(
-                    [
-                        (_value(name, f[:, k], wanted, prescribed.volume) - target)
-                        / unit
-                        for f in found
-                    ]
+            lost = abs(now.value(invariant, found[0]) - target) > _LOST * abs(target)
+            if isinstance(invariant, Variance) and status == Status.REGULAR and lost:
+                status = Status.UNDERFLOW
+            rows.append(
+                CertificateRow(
+                    time=t,
+                    invariant=invariant.name,
+                    target=target,
+                    on_rule=abs(float(errors[0])),
+                    on_other_rule=abs(float(errors[1])),
+                    continuum=float(errors[2:].mean()),
+                    continuum_margin=quantile * spread,
+                    scale=float(scales[k]),
+                    floored=status == Status.FLOORED,
+                    status=status.name,
                 )
-                spread = float(errors[2:].std(ddof=1)) / math.sqrt(count)
-                lost = abs(float(errors[0])) * unit > _LOST * abs(target)
-                if name == "variance" and status == Status.REGULAR and lost:
-                    status = Status.UNDERFLOW
-                rows.append(
-                    CertificateRow(
-                        time=t,
-                        component=k,
-                        integral=name,
-                        target=target,
-                        on_rule=abs(float(errors[0])),
-                        on_other_rule=abs(float(errors[1])),
-                        continuum=float(errors[2:].mean()),
-                        continuum_margin=quantile * spread,
-                        scale=float(scales[k]),
-                        floored=status == Status.FLOORED,
-                        status=status.name,
-                    )
-                )
-                units.append((unit, wanted))
+            )
+            errors_on.append(error_on)
 
     def larger(row: CertificateRow, nodes: int) -> tuple[str, float]:
-        """The name of a larger rule, and its error in the integral of a row."""
-        unit, wanted = units[rows.index(row)]
+        """The name of a larger rule, and its error in the invariant of a row."""
         name, found = finer(nodes, row.time)
-        on_it = found[:, row.component]
-        value = _value(row.integral, on_it, wanted, prescribed.volume)
-        error = abs((value - row.target) / unit - row.continuum)
+        error = abs(errors_on[rows.index(row)](found) - row.continuum)
         return name, max(float(error), row.continuum_margin, tolerance)
 
     out = Certificate(
@@ -264,39 +254,39 @@ def assemble(
     return dataclasses.replace(out, advice=_advice(far, larger, size, dimension))
 
 
-def _unit(name: str, target: float, found: np.ndarray, volume: float) -> float:
-    """What the error of an integral is relative to."""
-    energy = abs(float(found[1]))
-    # The square of a very large field overflows, and says nothing of its size.
-    energy = energy if math.isfinite(energy) else 0.0
-    if name == "mass":
-        # A mass of zero has no relative error: the field's size stands in.
-        return max(abs(target), math.sqrt(volume * energy)) or 1.0
-    if name == "variance":
-        # Rounding of the values moves it in proportion to both roots.
-        return max(abs(target), math.sqrt(abs(target) * energy)) or energy or 1.0
-    return abs(target) or 1.0
+class _Now(NamedTuple):
+    """What is prescribed at one time."""
 
+    prescribed: Prescribed
+    targets: dict[Invariant, float]
 
-def _value(
-    name: str, found: np.ndarray, wanted: dict[str, float], volume: float
-) -> float:
-    """The integral of this name."""
-    mass, energy, about = (float(f) for f in found)
-    if name != "variance":
-        return mass if name == "mass" else energy
-    return about - (mass - wanted["mass"]) ** 2 / volume
+    def value(self, invariant: Invariant, found: Integrals) -> float:
+        """An invariant in some integrals."""
+        integrals = dict(zip(self.targets, found.tolist(), strict=False))
+        mass_error = 0.0
+        for one, target in self.targets.items():
+            if isinstance(one, Mass) and one.index == invariant.index:
+                mass_error = integrals[one] - target
+        volume = self.prescribed.volume
+        return invariant.value(integrals[invariant], mass_error, volume)
 
+    def error(self, invariant: Invariant, on_rule: Integrals, found: Integrals) -> Any:
+        """The relative error of an invariant in some integrals."""
+        # The square of a very large field overflows, and says nothing of its size.
+        size = float(on_rule[len(self.targets) + invariant.index])
+        size = size if math.isfinite(size) else 0.0
+        value, volume = self.value(invariant, found), self.prescribed.volume
+        return relative_error(invariant, value, self.targets[invariant], size, volume)
 
-def _is_flattened(
-    wanted: dict[str, float], prescribed: Prescribed, k: int, eps: float
-) -> bool:
-    """Whether a constant field came out although the targets, in double precision, ask
-    for a variation that the field could have."""
-    if "mass" not in wanted or "energy" not in wanted:
-        return False
-    mean, square = (wanted[n] / prescribed.volume for n in ("mass", "energy"))
-    return prescribed.variance_of(k, mean, square) > (64 * eps * mean) ** 2
+    def is_flattened(self, k: int, eps: float) -> bool:
+        """Whether a constant field came out although the targets, in double precision,
+        require a variation that the field could have."""
+        wanted = {i.kind: v for i, v in self.targets.items() if i.index == k}
+        if not {"mass", "squared_norm"} <= wanted.keys():
+            return False
+        volume = self.prescribed.volume
+        mean, square = (wanted[n] / volume for n in ("mass", "squared_norm"))
+        return self.prescribed.variance_of(k, mean, square) > (64 * eps * mean) ** 2
 
 
 def _advice(

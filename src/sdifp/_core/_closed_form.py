@@ -4,12 +4,14 @@ One definition for all engines: operators, and the few functions that `jax.numpy
 `torch` both have under one name.
 """
 
+import abc
 import dataclasses
 import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._correction import Correction
 from ._status import Status
 
 Array = Any
@@ -81,7 +83,7 @@ class FieldLimits(NamedTuple):
         return FieldLimits(float(info.tiny), float(info.max), float(info.eps))
 
 
-class MomentAlgebra:
+class MomentAlgebra(abc.ABC):
     """What follows from weighted sums of `g = f - pivot * phi`, where phi is the shift
     profile (1 unless given). A class with these sums as fields inherits the rest."""
 
@@ -100,29 +102,31 @@ class MomentAlgebra:
     "`sum w g^2`"
 
     @property
+    @abc.abstractmethod
     def offset(self) -> Array:
-        """What the pivot lacks: `f - (pivot + offset) phi` has mean zero."""
-        return self.residual / self.profile
+        """What the pivot lacks, `residual / profile`: `f - (pivot + offset) phi` has
+        mean zero."""
 
     @property
+    @abc.abstractmethod
     def level(self) -> Array:
-        """`Q[f] / Q[phi]`: the multiple of the profile with the mean of f."""
-        return self.pivot + self.offset
+        """`Q[f] / Q[phi]`, which is `pivot + offset`: the multiple of the profile with
+        the mean of f."""
 
     @property
+    @abc.abstractmethod
     def spread(self) -> Array:
-        """`Q[(f - level phi)^2]`: the variance of f where phi = 1."""
-        square = (
-            self.square
-            - 2.0 * self.offset * self.cross
-            + self.offset * self.offset * self.profile_square
-        )
-        return (square / self.weight).clip(min=0.0)
+        """`Q[(f - level phi)^2]`, see `spread_of`: the variance of f where phi = 1."""
 
     @property
+    @abc.abstractmethod
     def overlap(self) -> Array:
-        """`Q[(f - level phi) phi]`: zero where phi = 1."""
-        return (self.cross - self.offset * self.profile_square) / self.weight
+        """`Q[(f - level phi) phi]`, see `overlap_of`: zero where phi = 1."""
+
+    @property
+    @abc.abstractmethod
+    def second_moment(self) -> Array:
+        """`Q[f^2]`, which is `variance + mean^2`."""
 
     @property
     def mean(self) -> Array:
@@ -137,15 +141,26 @@ class MomentAlgebra:
         return self.spread + 2.0 * self.level * self.overlap + self.level**2 * varied
 
     @property
-    def second_moment(self) -> Array:
-        """`Q[f^2]`."""
-        return self.variance + self.mean**2
-
-    @property
     def profile_variance(self) -> Array:
         """`Q[phi^2] - Q[phi]^2`: zero where phi = 1."""
         mean = self.profile / self.weight
         return (self.profile_square / self.weight - mean * mean).clip(min=0.0)
+
+
+def spread_of(moments: MomentAlgebra) -> Array:
+    """`Q[(f - level phi)^2]` from the sums about the pivot."""
+    offset = moments.offset
+    square = (
+        moments.square
+        - 2.0 * offset * moments.cross
+        + offset * offset * moments.profile_square
+    )
+    return (square / moments.weight).clip(min=0.0)
+
+
+def overlap_of(moments: MomentAlgebra) -> Array:
+    """`Q[(f - level phi) phi]` from the sums about the pivot."""
+    return (moments.cross - moments.offset * moments.profile_square) / moments.weight
 
 
 def solve(
@@ -158,8 +173,8 @@ def solve(
     floor: RelativeFloor | AbsoluteFloor,
     nearest: bool = True,
     field: FieldLimits,
-) -> tuple[Array, Array, Array, Array, Array]:
-    """Scale, level, pivot, offset and status; see `sdifp.correct` for the formulas.
+) -> Correction:
+    """The correction; see `sdifp.correction.correct` for the formulas.
 
     The targets are arrays of the shape and dtype of the moments, at least one of them
     given; `rounding` is their relative rounding error, and `field` what the dtype of
@@ -187,7 +202,7 @@ def solve(
         if second_moment is None and variance is None:
             finite = (xp.abs(level) <= field.largest) & xp.isfinite(pivot + offset)
             status = _status(finite, [(~finite, Status.NOT_FINITE)])
-            return xp.ones_like(level), level, pivot, offset, status
+            return Correction(xp.ones_like(level), level, pivot, offset, status)
         raw = like
         noise = RelativeFloor().value(moments.second_moment).clip(min=tiny)
         least = floor.value(moments.second_moment).clip(min=tiny)
@@ -247,7 +262,7 @@ def solve(
             (~finite, Status.NOT_FINITE),
         ],
     )
-    return scale, level, pivot, offset, status
+    return Correction(scale, level, pivot, offset, status)
 
 
 def _status(like: Array, outcomes: list[tuple[Array, Status]]) -> Array:

@@ -1,36 +1,33 @@
 """All that is prescribed of a field, and why it cannot be met."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..invariants import Invariant, Mass, SquaredNorm, Target, Variance
 from ._status import Status
-from ._targets import Target, targets_for
+
+# The invariants that have a short form, an argument of their own, in its order.
+_SHORT = (Mass, SquaredNorm, Variance)
 
 
 @dataclasses.dataclass(frozen=True)
 class Prescribed:
     """The targets of a field, one entry per component."""
 
-    mass: tuple[Target | None, ...]
-    energy: tuple[Target | None, ...]
-    variance: tuple[Target | None, ...]
-    "instead of the energy"
+    invariants: tuple[Invariant, ...]
+    components: int
     volume: float
-    "of the domain, or 1 where the targets are means"
+    "of the domain, or 1 where integrals are means"
     has_profile: bool
 
     def of(self, k: int) -> dict[str, Target]:
-        """The targets of component `k` that are given, by their names."""
-        all_of_them = {
-            "mass": self.mass[k],
-            "energy": self.energy[k],
-            "variance": self.variance[k],
-        }
-        return {name: t for name, t in all_of_them.items() if t is not None}
+        """The targets of component `k` that are given, by kind."""
+        return {i.kind: i.target for i in self.invariants if i.index == k}
 
     def moments(self, k: int, evaluate: Callable[[Target], Any]) -> dict[str, Any]:
         """The targets of component `k` as the moments that the closed form takes.
@@ -45,28 +42,31 @@ class Prescribed:
         """
         targets = self.of(k)
         means = {n: evaluate(t) / self.volume for n, t in targets.items()}
-        numbers = all(isinstance(means.get(n), float) for n in ("mass", "energy"))
-        if numbers and not self.has_profile:
-            means["variance"] = self.variance_of(k, means["mass"], means.pop("energy"))
-        names = {"mass": "mean", "energy": "second_moment", "variance": "variance"}
-        return {names[n]: value for n, value in means.items()}
+        both = [means.get(n) for n in ("mass", "squared_norm")]
+        if all(isinstance(value, float) for value in both) and not self.has_profile:
+            mean, square = means["mass"], means.pop("squared_norm")
+            means["variance"] = self.variance_of(k, mean, square)
+        names = {"mass": "mean", "squared_norm": "second_moment"}
+        return {names.get(n, n): value for n, value in means.items()}
 
     def check(self, nodes: int) -> None:
         """Raise `ValueError` if no field on a rule of so many nodes can meet the
         targets, as far as these are numbers."""
-        for k in range(len(self.mass)):
+        for k in range(self.components):
             targets = self.of(k)
-            if "variance" in targets and "energy" in targets:
-                raise ValueError("give energy or variance, not both")
+            if "variance" in targets and "squared_norm" in targets:
+                raise ValueError("give squared_norm or variance, not both")
             if "variance" in targets and "mass" not in targets:
                 raise ValueError("variance needs mass as well")
             known = {n: t.value(None) for n, t in targets.items() if not t.is_function}
-            for name in ("energy", "variance"):
+            for name in ("squared_norm", "variance"):
                 if known.get(name, 0.0) < 0.0:
                     raise ValueError(f"{name} must not be negative, got {known[name]}")
             variance = known.get("variance")
-            if {"mass", "energy"} <= known.keys():
-                mean, square = (known[n] / self.volume for n in ("mass", "energy"))
+            if {"mass", "squared_norm"} <= known.keys():
+                mean, square = (
+                    known[n] / self.volume for n in ("mass", "squared_norm")
+                )
                 variance = self.variance_of(k, mean, square)
                 if variance < 0.0:
                     reason = self._below_the_least(**known)
@@ -84,7 +84,7 @@ class Prescribed:
 
     def complaint(self, k: int, t: float | None, reason: str) -> str:
         """The sentence for a component and a time."""
-        which = f" of component {k}" if len(self.mass) > 1 else ""
+        which = f" of component {k}" if self.components > 1 else ""
         when = "" if t is None else f" at t = {t:g}"
         return f"the targets{which} cannot be met{when}: {reason}"
 
@@ -138,8 +138,9 @@ class Prescribed:
 
     def _below_the_least(self, **values: float) -> str:
         mass, volume = values["mass"], self.volume
-        if "energy" in values:
-            asked, least = f"energy = {values['energy']:g}", mass * mass / volume
+        if "squared_norm" in values:
+            asked = f"squared_norm = {values['squared_norm']:g}"
+            least = mass * mass / volume
         else:
             asked, least = f"variance = {values['variance']:g}", 0.0
         return (
@@ -149,9 +150,8 @@ class Prescribed:
 
 
 def prescribe(
-    mass: Any,
-    energy: Any,
-    variance: Any,
+    short: dict[str, Any],
+    invariants: Sequence[Invariant],
     *,
     components: int | None,
     has_time: bool,
@@ -159,26 +159,82 @@ def prescribe(
     volume: float,
     nodes: int,
 ) -> Prescribed:
-    """The targets as a user gives them, checked.
+    """The invariants as a user gives them, checked.
 
     **Arguments:**
 
+    - `short`: the targets that are given in the short form, by kind.
     - `components`: of the network; None for one that returns a number.
     - `nodes`: how many the rule has.
     """
-    given = {"mass": mass, "energy": energy, "variance": variance}
-    names = [name for name, value in given.items() if value is not None]
-    if not names:
-        raise ValueError("give a target: mass, energy or both, or mass and variance")
-    if has_profile and mass is None:
+    found = [i for cls in _SHORT for i in _from_short(cls, short, components)]
+    found += [_on_component(i, components) for i in invariants]
+    # In the order of the short form, component by component.
+    found.sort(key=lambda i: (i.index, _SHORT.index(type(i))))
+    if not found:
+        raise ValueError(
+            "give a target: mass, squared_norm or both, or mass and variance"
+        )
+    for one, other in itertools.pairwise(found):
+        if one.name == other.name:
+            raise ValueError(f"{one.name} is prescribed twice")
+    if has_profile and not any(isinstance(i, Mass) for i in found):
         raise ValueError("profile has no effect without mass: nothing is shifted")
-    targets = {n: targets_for(n, value, components) for n, value in given.items()}
-    for name, entries in targets.items():
-        if not has_time and any(t is not None and t.is_function for t in entries):
-            raise ValueError(f"{name} must be a number for a network without time")
-    found = Prescribed(**targets, volume=volume, has_profile=has_profile)
-    found.check(nodes)
-    return found
+    for one in found:
+        if not has_time and one.target.is_function:
+            raise ValueError(f"{one.name} must be a number for a network without time")
+    out = Prescribed(tuple(found), components or 1, volume, has_profile)
+    out.check(nodes)
+    return out
+
+
+def _from_short(
+    cls: type[Invariant], short: dict[str, Any], components: int | None
+) -> list[Invariant]:
+    """The invariants of one kind that the short form gives: one target, or a list with
+    one entry per component."""
+    name, given = cls.kind, short.get(cls.kind)
+    if isinstance(given, list | tuple):
+        if components is None or len(given) != components:
+            count = "one number" if components is None else f"{components} components"
+            raise ValueError(
+                f"{name} has {len(given)} entries, but the network returns {count}"
+            )
+        given = list(given)
+    elif given is not None and components is not None and components > 1:
+        raise ValueError(
+            f"{name} must be a list with one entry for each of the {components} "
+            f"components of the network, None where there is no target"
+        )
+    else:
+        given = [given]
+    several = len(given) > 1
+    return [
+        cls(target, k if several else None)
+        for k, target in enumerate(given)
+        if target is not None
+    ]
+
+
+def _on_component(invariant: Invariant, components: int | None) -> Invariant:
+    """An invariant of the user's, with its component checked."""
+    if type(invariant) not in _SHORT:
+        names = ", ".join(cls.__name__ for cls in _SHORT)
+        raise TypeError(f"invariants must hold {names}, got {invariant!r}")
+    if invariant.target is None:
+        raise ValueError(f"target must be given for {invariant.name}, got None")
+    count = components or 1
+    if invariant.component is None and count > 1:
+        raise ValueError(
+            f"component must be given for {invariant.name}: the network has {count} "
+            f"components"
+        )
+    if invariant.index >= count:
+        raise ValueError(
+            f"component must be below {count}, the number of components of the "
+            f"network, got {invariant.component} for {invariant.kind}"
+        )
+    return invariant if count > 1 else type(invariant)(invariant.target)
 
 
 def variance_of(

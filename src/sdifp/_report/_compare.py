@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._folder import Saved, printable, write_whole
-from ._figures import errors_over_time, numbers, worst_error
+from ._figures import errors_over_time, in_words, numbers, prescribed, worst_error
 from ._style import CYCLE, ZERO, new_figure, plain
 
 
@@ -25,8 +25,7 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
                 "method": run.result["method"],
                 "finished": run.result["finished"],
                 **{k: metrics[k] for k in ("step", "seconds", "loss", "l2_error")},
-                "mass_error": worst_error(run, "mass"),
-                "energy_error": worst_error(run, "energy"),
+                "errors": {name: worst_error(run, name) for name in prescribed(run)},
                 "on_rule": max(
                     (r["on_rule"] for r in certified if r["on_rule"] is not None),
                     default=None,
@@ -39,8 +38,9 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
 def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     """Errors over the time that training took, and errors of the integrals over the
     time of the problem; returns the picture's file."""
-    figure = new_figure(10.5, 3.4)
-    errors, mass, energy = figure.subplots(1, 3)
+    names = list(dict.fromkeys(name for run in runs for name in prescribed(run)))
+    figure = new_figure(3.5 * (1 + len(names)), 3.4)
+    errors, *panels = np.atleast_1d(figure.subplots(1, 1 + len(names)))
     for k, run in enumerate(runs):
         colour = CYCLE[k % len(CYCLE)]
         # Not as mathematics, and not left out of the legend.
@@ -50,16 +50,17 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
         key = "l2_error" if run.result["has_reference"] else "loss"
         values = np.maximum(np.abs(numbers([m[key] for m in run.metrics])), ZERO)
         errors.semilogy(seconds, values, ".-", color=colour, label=name)
-        for axes, which in ((mass, "mass"), (energy, "energy")):
-            found = errors_over_time(run, which)
-            if found is not None:
-                values = np.maximum(found[1], ZERO)
-                axes.semilogy(found[0], values, color=colour, label=name)
+        for axes, which in zip(panels, names, strict=True):
+            if which in prescribed(run):
+                times, off = errors_over_time(run, which)
+                off = np.maximum(off, ZERO)
+                axes.semilogy(times, off, color=colour, label=name)
     known = all(run.result["has_reference"] for run in runs)
     what = "relative L2 error" if known else "relative L2 error, or loss without one"
     plain(errors, what, "seconds, with compilation")
-    plain(mass, "relative error of the mass", "t, on an independent rule")
-    plain(energy, "relative error of the energy", "t, on an independent rule")
+    for axes, which in zip(panels, names, strict=True):
+        title = f"relative error of the {in_words(which)}"
+        plain(axes, title, "t, on an independent rule")
     errors.legend(fontsize=8)
     file.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()

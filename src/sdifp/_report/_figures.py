@@ -1,5 +1,6 @@
 """The pictures of one run, from what it saved: small ones, for small screens."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 from .._folder import Saved
 from ._style import (
     BLUE,
+    CYCLE,
     DIFFERENCE,
     FIELD,
     GREEN,
@@ -20,8 +22,6 @@ from ._style import (
     new_figure,
     plain,
 )
-
-SYMBOLS = {"mass": "c1", "energy": "c2"}
 
 
 class Picture(NamedTuple):
@@ -45,64 +45,61 @@ def groups(saved: Saved) -> list[Group]:
     return [group for group in found if group.pictures]
 
 
+def in_words(name: str) -> str:
+    """The name of an invariant in a sentence."""
+    return name.replace("_", " ")
+
+
+def prescribed(saved: Saved) -> list[str]:
+    """The names of the invariants that have targets."""
+    found = saved.result["integrals"]["invariants"]
+    return [name for name, curves in found.items() if curves["target"] is not None]
+
+
 def worst_error(saved: Saved, name: str) -> float | None:
-    """The largest relative error of the mass or the energy on the independent rule, at
-    all times that were measured; None without a target, or if it is not finite."""
-    if saved.result["integrals"][name]["target"] is None:
-        return None
-    known = _number(saved.result["metrics"][f"{name}_error"])
+    """The largest relative error of an invariant on the independent rule, at all times
+    that were measured; None if it is not finite."""
+    known = _number(saved.result["metrics"]["errors"][name])
     worst = float(np.max([known, *_off(saved, name, "field")]))
     return worst if np.isfinite(worst) else None
 
 
 def _off(saved: Saved, name: str, which: str) -> np.ndarray:
-    """Relative errors over time of the field or of the raw network. Those of a mass
-    that is small beside it are relative to the root of the energy."""
-    integrals = saved.result["integrals"]
-    curves, energy = integrals[name], integrals["energy"]
-    unit = np.abs(numbers(curves["target"]))
-    if name == "mass":
-        size = np.abs(numbers(energy["target"] or energy["field"]))
-        unit = np.maximum(unit, np.sqrt(saved.result["volume"] * size))
-    off = np.abs(numbers(curves[which]) - numbers(curves["target"]))
-    return off / np.where(unit > 0.0, unit, 1.0)
+    """Relative errors over time of the field or of the raw network."""
+    return numbers(saved.result["integrals"]["invariants"][name]["errors"][which])
 
 
-def errors_over_time(saved: Saved, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """Times, and the errors of the field on the independent rule; None without a
-    target."""
-    integrals = saved.result["integrals"]
-    if integrals[name]["target"] is None:
-        return None
-    return np.asarray(integrals["times"]), _off(saved, name, "field")
+def errors_over_time(saved: Saved, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Times, and the errors of the field on the independent rule."""
+    times = np.asarray(saved.result["integrals"]["times"])
+    return times, _off(saved, name, "field")
 
 
 def _integrals(saved: Saved) -> Group:
     integrals = saved.result["integrals"]
     times = np.asarray(integrals["times"])
     found = []
-    for name, symbol in SYMBOLS.items():
-        curves = integrals[name]
+    for name, curves in integrals["invariants"].items():
+        values, words = curves["values"], in_words(name)
         figure, axes = _panel()
-        if "raw" in curves:
-            raw = numbers(curves["raw"])
+        if "raw" in values:
+            raw = numbers(values["raw"])
             axes.plot(times, raw, "--", color=ORANGE, label="raw network")
-        field = numbers(curves["field"])
+        field = numbers(values["field"])
         axes.plot(times, field, color=BLUE, label="field")
-        words = f"The {name} of the field over time"
+        text = f"The {words} of the field over time"
         if curves["target"] is not None:
             target = numbers(curves["target"])
             axes.plot(times, target, ":", color="black", label="target")
             worst = np.max(np.abs(field - target))
-            words += f" and its target; they differ by at most {worst:.1e}"
+            text += f" and its target; they differ by at most {worst:.1e}"
         else:
-            words += f"; the {name} has no target"
+            text += f"; the {words} has no target"
         axes.legend(fontsize=8)
         axes.ticklabel_format(useOffset=False)
-        per = " per volume" if saved.result["normalised"] else ""
-        power = "u" if name == "mass" else "u^2"
-        plain(axes, f"{name} {symbol}(t), the integral of {power}{per}", "t")
-        found.append(Picture(name, figure, f"{words}."))
+        measure = "mean" if saved.result["normalised"] else "integral"
+        plain(axes, f"{words}, the {measure} of {curves['density']}", "t")
+        found.append(Picture(name, figure, f"{text}."))
         if curves["target"] is not None:
             found.append(_errors(saved, name, times))
     return Group(
@@ -114,9 +111,9 @@ def _integrals(saved: Saved) -> Group:
 
 
 def _errors(saved: Saved, name: str, times: np.ndarray) -> Picture:
-    """The errors of one integral."""
+    """The errors of one invariant."""
     lines: list[tuple[str, Any, Any, dict[str, Any]]] = []
-    if "raw" in saved.result["integrals"][name]:
+    if "raw" in saved.result["integrals"]["invariants"][name]["errors"]:
         off = _off(saved, name, "raw")
         lines.append(("raw network", times, off, {"color": ORANGE, "linestyle": "--"}))
     rows = _rows(saved, name)
@@ -141,14 +138,15 @@ def _errors(saved: Saved, name: str, times: np.ndarray) -> Picture:
     for label, x, y, style in lines:
         axes.semilogy(x, np.maximum(y, least), label=label, **style)
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    plain(axes, f"relative error of the {name}", "t")
+    plain(axes, f"relative error of the {in_words(name)}", "t")
     words = ", ".join(f"{label} at most {np.max(y):.1e}" for label, _, y, _ in lines)
-    return Picture(f"{name}-error", figure, f"Relative errors of the {name}: {words}.")
+    text = f"Relative errors of the {in_words(name)}: {words}."
+    return Picture(f"{name}-error", figure, text)
 
 
 def _rows(saved: Saved, name: str) -> list[dict[str, Any]]:
     rows = saved.certificate["rows"] if saved.certificate else []
-    return [r for r in rows if r["integral"] == name]
+    return [r for r in rows if r["invariant"] == name]
 
 
 def _number(value: float | None) -> float:
@@ -242,17 +240,19 @@ def _training(saved: Saved) -> Group:
     words = f"The loss over {steps[-1]} steps; the last is {loss[-1]:.1e}."
     found = [Picture("loss", figure, words)]
     figure, axes = _panel()
-    named = {
-        "L2": ("l2_error", "-", "black"),
-        "mass": ("mass_error", "--", BLUE),
-        "energy": ("energy_error", ":", RED),
-    }
+    curves: dict[str, list[float | None]] = {}
+    if saved.result["has_reference"]:
+        curves["L2"] = [m["l2_error"] for m in lines]
+    for name in prescribed(saved):
+        curves[in_words(name)] = [m["errors"].get(name) for m in lines]
+    styles = zip(("black", *CYCLE), itertools.cycle(("-", "--", ":")), strict=False)
     last = []
-    for label, (key, style, colour) in named.items():
-        if any(m[key] is not None for m in lines):
-            values = np.maximum(numbers([m[key] for m in lines]), ZERO)
-            axes.semilogy(steps, values, style, color=colour, label=label)
-            last.append(f"{label} {values[-1]:.1e}")
+    for (label, found_errors), (colour, style) in zip(
+        curves.items(), styles, strict=False
+    ):
+        values = np.maximum(numbers(found_errors), ZERO)
+        axes.semilogy(steps, values, style, color=colour, label=label)
+        last.append(f"{label} {values[-1]:.1e}")
     if last:
         axes.legend(fontsize=8)
         plain(axes, "relative errors in the window", "step")

@@ -1,7 +1,6 @@
 """report.html: one page that needs nothing but itself."""
 
 import base64
-import dataclasses
 import io
 import math
 import shlex
@@ -11,9 +10,8 @@ from typing import Any
 
 import jinja2
 
-from .._config import Config
 from .._folder import Saved, continuum_of, write_whole
-from ._figures import groups, worst_error
+from ._figures import groups, in_words, prescribed, worst_error
 from ._style import DPI
 
 
@@ -43,7 +41,7 @@ def write_report(folder: str | Path) -> Path:
         groups=shown,
         certificate=saved.certificate,
         rows=_some_rows(saved),
-        config=_settings(saved.config),
+        config=saved.config,
         command=repeat_command(saved),
         result=saved.result,
     )
@@ -78,9 +76,8 @@ def verdict(saved: Saved) -> str:
         parts.append(saved.certificate["verdict"].replace("+-", "±"))
     else:
         drifts = [
-            f"{name} is off by up to {_shown(worst_error(saved, name))}"
-            for name in ("mass", "energy")
-            if result["integrals"][name]["target"] is not None
+            f"{in_words(name)} is off by up to {_shown(worst_error(saved, name))}"
+            for name in prescribed(saved)
         ]
         parts.append(
             "nothing is prescribed"
@@ -102,11 +99,9 @@ def _key_figures(saved: Saved) -> list[tuple[str, str]]:
     found = []
     if result["has_reference"]:
         found.append(("relative L2 error", _shown(metrics["l2_error"])))
-    for name in ("mass", "energy"):
-        if result["integrals"][name]["target"] is not None:
-            found.append(
-                (f"{name}, independent rule", _shown(worst_error(saved, name)))
-            )
+    for name in prescribed(saved):
+        text = f"{in_words(name)}, independent rule"
+        found.append((text, _shown(worst_error(saved, name))))
     found.append(("steps", f"{metrics['step']} of {metrics['steps']}"))
     found.append(("time, with compilation", f"{metrics['seconds']:.0f} s"))
     if metrics["scale"] is not None:
@@ -137,14 +132,6 @@ def _some_rows(saved: Saved) -> list[dict[str, Any]]:
         }
         for r in rows
         if r["time"] in few or r is worst
-    ]
-
-
-def _settings(config: Config) -> list[tuple[str, str]]:
-    return [
-        (f.name, str(getattr(config, f.name)))
-        for f in dataclasses.fields(config)
-        if getattr(config, f.name) is not None
     ]
 
 

@@ -1,9 +1,9 @@
 """The moment projection: pure mathematics on arrays, no networks."""
 
 from .._core import AbsoluteFloor as AbsoluteFloor
+from .._core import Correction as Correction
 from .._core import RelativeFloor as RelativeFloor
 from .._core import Status as Status
-from ._correction import Correction as Correction
 from ._correction import correct as correct
 from ._correction import least_second_moment as least_second_moment
 from ._identities import coefficient_derivatives as coefficient_derivatives
@@ -12,7 +12,18 @@ from ._identities import floor_perturbation as floor_perturbation
 from ._moments import Moments as Moments
 from ._moments import merge_moments as merge_moments
 from ._moments import moments as moments
+from ._moments import moments_about as moments_about
 from ._moments import moments_of_part as moments_of_part
 from ._project import Projection as Projection
 from ._project import project as project
 from ._project import project_euclidean as project_euclidean
+
+# What users find here; the other names are for the rest of the library.
+# fmt: off
+__all__ = [
+    "AbsoluteFloor", "Correction", "Moments", "Projection", "RelativeFloor",
+    "Status", "coefficient_derivatives", "continuum_errors", "correct",
+    "floor_perturbation", "least_second_moment", "merge_moments", "moments",
+    "moments_of_part", "project", "project_euclidean",
+]
+# fmt: on

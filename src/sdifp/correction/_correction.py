@@ -1,67 +1,14 @@
 """The closed form: scale and shift from the moments of a field and its targets."""
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from .._core import AbsoluteFloor, FieldLimits, RelativeFloor, Status, solve
-from ._moments import Moments, accumulator
+from .._core import AbsoluteFloor, Correction, FieldLimits, RelativeFloor, solve
+from ._moments import Moments
 
 Target = Float[Array | np.ndarray, "..."] | float | np.floating
-
-
-class Correction(eqx.Module):
-    """The affine map `u = scale * f + shift * phi` of a field with one profile phi.
-
-    It is applied as `level * phi + scale * ((f - pivot * phi) - offset * phi)`, which
-    loses no digits where the mean of f is large beside its variation.
-    """
-
-    scale: Float[Array, "*batch"]
-    level: Float[Array, "*batch"]
-    "the multiple of the profile in the corrected field: the target mean where phi = 1"
-    pivot: Float[Array, "*batch"]
-    offset: Float[Array, "*batch"]
-    status: Int[Array, "*batch"]
-    "a `Status`"
-
-    @property
-    def shift(self) -> Float[Array, "*batch"]:
-        """`level - scale * (pivot + offset)`: beta in the paper."""
-        return self.level - self.scale * (self.pivot + self.offset)
-
-    @staticmethod
-    def of(coefficients: Float[Array, "*batch 4"]) -> "Correction":
-        """A correction with these `coefficients`, which meets its targets."""
-        scale, level, pivot, offset = jnp.moveaxis(coefficients, -1, 0)
-        status = jnp.full(scale.shape, Status.REGULAR, jnp.int32)
-        return Correction(scale, level, pivot, offset, status)
-
-    @property
-    def coefficients(self) -> Float[Array, "*batch 4"]:
-        """Scale, level, pivot and offset."""
-        return jnp.stack([self.scale, self.level, self.pivot, self.offset], -1)
-
-    def __call__(
-        self,
-        values: Float[Array, "*batch M"],
-        profile: Float[Array, " M"] | None = None,
-    ) -> Float[Array, "*batch M"]:
-        """Correct values of the field at any points, in the dtype of the values."""
-        dtype = values.dtype
-        values = values.astype(accumulator())
-        scale, level, pivot, offset = (
-            c[..., None] for c in (self.scale, self.level, self.pivot, self.offset)
-        )
-        if profile is None:
-            corrected = level + scale * ((values - pivot) - offset)
-        else:
-            phi = profile.astype(accumulator())
-            phi = jnp.expand_dims(phi, tuple(range(values.ndim - 1)))
-            corrected = level * phi + scale * ((values - pivot * phi) - offset * phi)
-        return corrected.astype(dtype)
 
 
 def correct(
@@ -99,15 +46,13 @@ def correct(
     check_combination(mean, second_moment, variance)
     like = moments.spread
     given = {"mean": mean, "second_moment": second_moment, "variance": variance}
-    return Correction(
-        *solve(
-            moments,
-            **{k: _target(v, like) for k, v in given.items() if v is not None},
-            rounding=max(_rounding(v, like.dtype) for v in given.values()),
-            floor=floor,
-            nearest=nearest,
-            field=FieldLimits.of(jnp.finfo(like.dtype if dtype is None else dtype)),
-        )
+    return solve(
+        moments,
+        **{k: _target(v, like) for k, v in given.items() if v is not None},
+        rounding=max(_rounding(v, like.dtype) for v in given.values()),
+        floor=floor,
+        nearest=nearest,
+        field=FieldLimits.of(jnp.finfo(like.dtype if dtype is None else dtype)),
     )
 
 

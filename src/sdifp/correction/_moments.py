@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import check_finite, check_floating, check_weights, is_concrete
-from .._core import MomentAlgebra
+from .._core import MomentAlgebra, overlap_of, spread_of
 
 # Nodes that are summed at a time: few enough for both passes to find them in the
 # cache and for the extra memory to be small, enough to make the merging free.
@@ -52,6 +52,26 @@ class Moments(eqx.Module, MomentAlgebra):
     square: Float[Array, "*batch"]
     "`sum w g^2`"
 
+    @property
+    def offset(self) -> Array:
+        return self.residual / self.profile
+
+    @property
+    def level(self) -> Array:
+        return self.pivot + self.offset
+
+    @property
+    def spread(self) -> Array:
+        return spread_of(self)
+
+    @property
+    def overlap(self) -> Array:
+        return overlap_of(self)
+
+    @property
+    def second_moment(self) -> Array:
+        return self.variance + self.mean**2
+
     def about(self, pivot: Float[Array, "*batch"]) -> "Moments":
         """The same moments, represented about another pivot."""
         step = self.pivot - pivot
@@ -78,7 +98,8 @@ def moments(
 
     Examples:
         >>> import numpy as np, sdifp
-        >>> got = sdifp.moments(np.array([1.0, 2.0, 6.0]), np.array([0.5, 0.25, 0.25]))
+        >>> values, weights = np.array([1.0, 2.0, 6.0]), np.array([0.5, 0.25, 0.25])
+        >>> got = sdifp.correction.moments(values, weights)
         >>> print(f"mean {got.mean:.4f}, variance {got.variance:.4f}")
         mean 2.5000, variance 4.2500
     """
@@ -107,9 +128,9 @@ def merge_moments(first: Moments, second: Moments) -> Moments:
     Examples:
         >>> import numpy as np, sdifp
         >>> values, weights = np.array([1.0, 2.0, 6.0]), np.array([0.5, 0.25, 0.25])
-        >>> parts = [sdifp.moments_of_part(values[s], weights[s])
+        >>> parts = [sdifp.correction.moments_of_part(values[s], weights[s])
         ...          for s in (slice(0, 2), slice(2, 3))]
-        >>> print(f"{sdifp.merge_moments(*parts).variance:.4f}")
+        >>> print(f"{sdifp.correction.merge_moments(*parts).variance:.4f}")
         4.2500
     """
     profile_square = first.profile_square + second.profile_square

@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import SUM_TOLERANCE, check_finite, is_concrete
-from .._core import AbsoluteFloor, RelativeFloor, Status, variance_of
+from .._core import AbsoluteFloor, Correction, RelativeFloor, Status, variance_of
 from ._correction import (
-    Correction,
     Target,
     as_array,
     check_combination,
@@ -142,8 +141,7 @@ def _project(
     # Rounding in float32 passes; weights that were never normalised do not.
     whole = jnp.abs(raw.weight - 1.0) <= SUM_TOLERANCE
     status = jnp.where(whole, status, Status.UNNORMALISED).astype(jnp.int32)
-    correction = eqx.tree_at(lambda c: c.status, correction, status)
-    return Projection(corrected, correction), raw
+    return Projection(corrected, correction._replace(status=status)), raw
 
 
 def _check_targets(
@@ -291,7 +289,7 @@ def project_euclidean(
     Examples:
         >>> import numpy as np, sdifp
         >>> weights = np.array([0.5, 0.25, 0.25])
-        >>> sdifp.project_euclidean(np.zeros(3), weights, mean=3.0).tolist()
+        >>> sdifp.correction.project_euclidean(np.zeros(3), weights, mean=3.0).tolist()
         [4.0, 2.0, 2.0]
     """
     values, weights, _ = check_values(values, weights, None)

@@ -7,19 +7,22 @@ import numpy as np
 import scipy.stats.qmc
 from jaxtyping import Array
 
-from .._core import Certificate, assemble, time_list
+from .._core import Certificate, assemble
 from .._domain import Box
-from .._quadrature import (
+from ..invariants import time_list
+from ..quadrature import (
+    MOST_SEARCHED_NODES,
     Midpoint,
     QuadratureRule,
+    TensorRule,
     lattice,
     monte_carlo,
     rule_for,
     sobol,
 )
-from .._quadrature._lattice import MOST_SEARCHED_NODES
-from .._quadrature._tensor import TensorRule
-from ._field import ConservedField, FieldAt
+from ._field import ConservedField
+from ._integrals import means_of
+from ._slice import FieldSlice
 from ._targets import Times, double_target_at
 
 # Nodes of each randomisation in the estimate of the continuum.
@@ -55,10 +58,12 @@ def certify(
     point = jnp.asarray(field.rule.block(0, 1)[0][0])
     # As an array, so that all times share one program.
     at = lambda t: field.at(None if t is None else jnp.asarray(t))
-    volume = field.prescribed.volume
+    prescribed = field.prescribed
 
-    def integrals(now: FieldAt, rule: QuadratureRule) -> np.ndarray:
-        return volume * np.asarray(_means(now, rule), float).reshape(3, -1)
+    def integrals(now: FieldSlice, rule: QuadratureRule) -> np.ndarray:
+        means = [0.0 if m is None else m for m in now.means]
+        found = _means(prescribed.invariants, rule, now, means)
+        return prescribed.volume * np.asarray(found, float)
 
     def measure(t: float | None) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         now = at(t)
@@ -73,7 +78,7 @@ def certify(
     output = jax.eval_shape(lambda: field.at(grid[0])(point)).dtype
     return assemble(
         grid,
-        field.prescribed,
+        prescribed,
         double_target_at,
         measure,
         finer,
@@ -86,21 +91,8 @@ def certify(
     )
 
 
-class _Powers(eqx.Module):
-    """A field, its square, and its square about the target mean, at one point."""
-
-    now: FieldAt
-
-    def __call__(self, x: Array) -> Array:
-        value = jnp.atleast_1d(self.now(x))
-        centre = [0.0 if m is None else m for m in self.now.means]
-        about = value - jnp.stack([jnp.asarray(c, value.dtype) for c in centre])
-        return jnp.stack([value, value**2, about**2])
-
-
-@eqx.filter_jit
-def _means(now: FieldAt, rule: QuadratureRule) -> Array:
-    return rule.mean(_Powers(now))
+# A name of its own, for tests to compile it in a hurry.
+_means = eqx.filter_jit(means_of)
 
 
 def _even(rule: QuadratureRule) -> list[bool]:

@@ -20,7 +20,7 @@ from ._targets import Times
 _Table = Array | np.ndarray
 
 
-class FrozenFieldAt(eqx.Module):
+class FrozenFieldSlice(eqx.Module):
     """A frozen field at one time: a function of one point."""
 
     net: Callable[..., Array]
@@ -105,12 +105,12 @@ class FrozenField(eqx.Module):
         """The field at one point and time."""
         return self.at(t)(x)
 
-    def at(self, t: ArrayLike | None = None) -> "FrozenFieldAt":
+    def at(self, t: ArrayLike | None = None) -> "FrozenFieldSlice":
         """The field at time t. Outside `jit` the time is checked here, once; inside,
         the check runs with the program and costs a few per cent."""
         scale, shift = self.coefficients(t)
         time = None if t is None else jnp.asarray(t, jnp.result_type(float))
-        return FrozenFieldAt(self.net, time, scale, shift, self.profile)
+        return FrozenFieldSlice(self.net, time, scale, shift, self.profile)
 
     def save(self, file: str | Path) -> None:
         """Write the tables of scale and shift and the arrays of the network to an
@@ -192,7 +192,7 @@ class FrozenField(eqx.Module):
         net = eqx.combine(jax.tree.map(np.asarray, params), rest)
 
         def field(points: Array, t: Array | None = None) -> Array:
-            now = FrozenFieldAt(net, t, *self._interpolated(t), self.profile)
+            now = FrozenFieldSlice(net, t, *self._interpolated(t), self.profile)
             values = jax.vmap(now)(points)
             if t is None:
                 return values

@@ -15,11 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._checks import check_count
-from .._mesh import alone, on_each, share_of, summed
-from .._projection import Moments, merge_moments, moments_of_part
-from .._projection._moments import moments_about
-from .._quadrature import QuadratureRule
-from .._quadrature._stream import streamed
+from .._mesh import device_local, on_each, share_of, summed
+from ..correction import Moments, merge_moments, moments_about, moments_of_part
+from ..quadrature import QuadratureRule, streamed
 
 # Rows of one evaluation of the network: enough to fill the matrix products, few
 # enough for the activations to stay in the cache.
@@ -38,10 +36,9 @@ class GradientMode(eqx.Module):
     ) -> Moments:
         """The moments; `frozen` is `evaluate` with constant parameters."""
 
-    def redraw(self, key: Array) -> "GradientMode":
+    @abc.abstractmethod
+    def resample(self, key: Array) -> "GradientMode":
         """The same mode with fresh randomness, for one training step."""
-        del key
-        return self
 
 
 class Exact(GradientMode):
@@ -63,12 +60,16 @@ class Exact(GradientMode):
     ) -> Moments:
         return streamed_moments(evaluate, rule, self.chunk)
 
+    def resample(self, key: Array) -> "Exact":
+        del key
+        return self
+
 
 class Subsampled(GradientMode):
     """An unbiased gradient from `k` random nodes; value and derivatives in time stay
     exact on all of them.
 
-    Needs fresh randomness in every step: `u = u.redraw(key)` inside the step. Without
+    Needs fresh randomness in every step: `u = u.resample(key)` inside the step. Without
     it the gradient is the exact one.
 
     **Arguments:**
@@ -90,7 +91,7 @@ class Subsampled(GradientMode):
         check_count("k", self.k)
         check_count("chunk", self.chunk)
 
-    def redraw(self, key: Array) -> "Subsampled":
+    def resample(self, key: Array) -> "Subsampled":
         return Subsampled(self.k, self.stratified, self.chunk, key)
 
     def moments(
@@ -110,7 +111,9 @@ class Subsampled(GradientMode):
             nodes, weights = rule.at(index[own])
             live, dead = (
                 sums(moments_about(pivot, values, counted * weights, profile))
-                for values, profile in (alone()(evaluate)(nodes) for evaluate in both)
+                for values, profile in (
+                    device_local()(evaluate)(nodes) for evaluate in both
+                )
             )
             return summed(jax.tree.map(jnp.subtract, live, dead))
 
@@ -140,12 +143,16 @@ class Detached(GradientMode):
     ) -> Moments:
         return streamed_moments(frozen, rule, self.chunk)
 
+    def resample(self, key: Array) -> "Detached":
+        del key
+        return self
+
 
 class MiniBatch(GradientMode):
     """Moments, value and gradient, from `k` random nodes alone. **Biased, and not
     exact on the rule**: what a projection of each training batch does. For comparison.
 
-    Needs `u = u.redraw(key)` in every step; without it all nodes are used.
+    Needs `u = u.resample(key)` in every step; without it all nodes are used.
 
     **Arguments:**
 
@@ -158,7 +165,7 @@ class MiniBatch(GradientMode):
     def __check_init__(self) -> None:
         check_count("k", self.k)
 
-    def redraw(self, key: Array) -> "MiniBatch":
+    def resample(self, key: Array) -> "MiniBatch":
         return MiniBatch(self.k, key)
 
     def moments(
@@ -194,3 +201,11 @@ def choose_nodes(
         return rule.sample(key, k)
     index = jax.random.choice(key, rule.size, (k,), replace=False)
     return index, jnp.full(k, rule.size / k)
+
+
+def check_subset(gradient: GradientMode, rule: QuadratureRule) -> None:
+    """Raise if there are fewer nodes than the gradient is estimated from."""
+    if isinstance(gradient, Subsampled | MiniBatch) and gradient.k > rule.size:
+        raise ValueError(
+            f"k must be at most the {rule.size} nodes of the rule, got {gradient.k}"
+        )

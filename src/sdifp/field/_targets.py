@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from .._core import Target
+from ..invariants import Target
 
 Times = ArrayLike | Sequence[float]
 

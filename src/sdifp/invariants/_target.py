@@ -47,27 +47,6 @@ class Target:
         return repr(self.given)
 
 
-def targets_for(
-    name: str, given: Any, components: int | None
-) -> tuple[Target | None, ...]:
-    """One target or None for each component; `components` is None for a scalar."""
-    if isinstance(given, list | tuple):
-        if components is None or len(given) != components:
-            count = "one number" if components is None else f"{components} components"
-            raise ValueError(
-                f"{name} has {len(given)} entries, and the network returns {count}"
-            )
-        entries = list(given)
-    else:
-        if given is not None and components is not None and components > 1:
-            raise ValueError(
-                f"{name} must be a list with one entry for each of the {components} "
-                f"components of the network, None where there is no target"
-            )
-        entries = [given] * (components or 1)
-    return tuple(None if e is None else Target(name, e) for e in entries)
-
-
 def time_list(times: Any) -> list[float] | list[None]:
     """The times to look at; one without a name for a network without time."""
     if times is None:

@@ -2,7 +2,7 @@
 fields."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,58 +11,25 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from .._checks import check_count, is_concrete
-from ._parts import (
+from ..taylor import Automatic, Path
+from ._apply import AppliedOperator
+from ._coefficient import Coefficient, CoefficientLike
+from ._plan import Plan
+from ._point_operator import PointOperator
+from ._samplers import Coordinates, OneTerm, Sample, Sampler
+from ._term import ScaledTerm, Term
+from ._terms import (
     Biharmonic,
-    CoefficientLike,
     Diffusion,
     Drift,
     Mixed,
     MixedPair,
-    Part,
     Power,
     Reaction,
     TimeDerivative,
-    check_coefficient,
 )
-from ._paths import Automatic, Path
-from ._samplers import Coordinates, OneTerm, Sampler
-from ._symbol import Symbol
 
-if TYPE_CHECKING:
-    from ._apply import Applied
-    from ._plan import Plan
-
-
-class _Scaled(Part):
-    """A family of terms times a number."""
-
-    part: Part
-    factor: Array
-
-    def group(self, x: Array, t: Array | None) -> Any:
-        return self.part.group(x, t)
-
-    def exact(self, x: Array, t: Array | None) -> Symbol:
-        return self.part.exact(x, t) * self.factor.astype(x.dtype)
-
-    def sampled(self, x: Array, t: Array | None, terms: Any, scale: float) -> Symbol:
-        return self.part.sampled(x, t, terms, scale) * self.factor.astype(x.dtype)
-
-    def along(self, x: Array, t: Array | None, rows: Array, gaussian: bool) -> Symbol:
-        return self.part.along(x, t, rows, gaussian) * self.factor.astype(x.dtype)
-
-
-class Drawn(eqx.Module):
-    """A random estimate of a sum of families."""
-
-    family: tuple[Part, ...]
-    sampler: Sampler
-    key: Array | None
-    n: int = eqx.field(static=True)
-    piece: tuple[int, int] | None = eqx.field(static=True, default=None)
-
-    def symbol(self, x: Array, t: Array | None) -> Symbol:
-        return self.sampler.symbol(self.family, x, t, self.key, self.n, self.piece)
+Number = float | int | np.ndarray | np.generic | jax.Array
 
 
 class Operator(eqx.Module):
@@ -76,7 +43,7 @@ class Operator(eqx.Module):
 
     Examples:
         >>> import jax, jax.numpy as jnp, sdifp
-        >>> op = 0.5 * sdifp.laplacian() - sdifp.advection([1.0, 2.0])
+        >>> op = 0.5 * sdifp.laplacian() - sdifp.operators.advection([1.0, 2.0])
         >>> op(lambda x: x[0] ** 2 + x[0] * x[1])(jnp.array([1.0, 3.0])).item()
         -6.0
         >>> noisy = op.sample(jax.random.key(0), 1)   # one term of two, times two
@@ -85,25 +52,25 @@ class Operator(eqx.Module):
     # NumPy leaves products with arrays to this class.
     __array_ufunc__ = None
 
-    family: tuple[Part, ...]
-    drawn: tuple[Drawn, ...] = ()
+    terms: tuple[Term, ...]
+    samples: tuple[Sample, ...] = ()
 
-    def symbol(self, x: Array, t: Array | None) -> Symbol:
+    def at_point(self, x: Array, t: Array | None) -> PointOperator:
         """The operator at a point."""
-        out = Symbol()
-        for part in self.family:
-            out = out + part.exact(x, t)
-        for random in self.drawn:
-            out = out + random.symbol(x, t)
+        out = PointOperator()
+        for term in self.terms:
+            out = out + term.exact(x, t)
+        for sample in self.samples:
+            out = out + sample.at_point(x, t)
         return out
 
-    def kinds(self, x: Any, t: Any) -> Symbol:
+    def kinds(self, x: Any, t: Any) -> PointOperator:
         """The shapes of the operator at a point: None where it has no such terms."""
-        return jax.eval_shape(self.symbol, x, t)
+        return jax.eval_shape(self.at_point, x, t)
 
     def __call__(
         self, u: Any, *, path: Path = Automatic(), chunk: int | None = None
-    ) -> "Applied":
+    ) -> AppliedOperator:
         """The operator applied to a function.
 
         **Arguments:**
@@ -114,9 +81,7 @@ class Operator(eqx.Module):
         - `chunk`: how many points are evaluated at a time; by default as many as fill
             the matrix products.
         """
-        from ._apply import Applied
-
-        return Applied(self, u, path, chunk)
+        return AppliedOperator(self, u, path, chunk)
 
     def sample(
         self, key: Array, n: int, directions: Sampler = Coordinates()
@@ -142,13 +107,13 @@ class Operator(eqx.Module):
             raise TypeError(
                 f"directions must be a Sampler such as Rademacher(), got {directions!r}"
             )
-        if self.drawn:
+        if self.samples:
             raise ValueError("the operator is sampled already; sample the exact one")
-        return Operator((), (Drawn(self.family, directions, key, n, piece),))
+        return Operator((), (Sample(self.terms, directions, key, n, piece),))
 
     def only(self, k: Array) -> "Operator":
         """The term number k of those that are sampled."""
-        return Operator((), (Drawn(self.family, OneTerm(k), None, 1),))
+        return Operator((), (Sample(self.terms, OneTerm(k), None, 1),))
 
     def plan(
         self,
@@ -158,27 +123,27 @@ class Operator(eqx.Module):
         *,
         path: Path = Automatic(),
         chunk: int | None = None,
-    ) -> "Plan":
+    ) -> Plan:
         """How `op(u)(x, t)` would be evaluated: path, directions, chunk, and memory of
-        the value and of its gradient by the parameters, as the compiler has it."""
-        from ._plan import make_plan
-
-        return make_plan(self, u, x, t, path, chunk)
+        the value and of its gradient with respect to the parameters, as the compiler
+        reports it."""
+        return self(u, path=path, chunk=chunk).plan(x, t)
 
     def __add__(self, other: "Operator") -> "Operator":
         if not isinstance(other, Operator):
             return NotImplemented
-        return Operator(self.family + other.family, self.drawn + other.drawn)
+        return Operator(self.terms + other.terms, self.samples + other.samples)
 
     def __radd__(self, other: Any) -> "Operator":
         # So that sum([...]) works, which begins with zero.
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
-    def __mul__(self, factor: ArrayLike) -> "Operator":
-        if not isinstance(factor, float | int | np.ndarray | np.generic | jax.Array):
+    def __mul__(self, factor: Any) -> "Operator":
+        if not isinstance(factor, Number):
+            got = "another operator" if isinstance(factor, Operator) else repr(factor)
             raise TypeError(
-                f"an operator can be multiplied by a number, got {factor!r}; functions "
-                f"of x and t go into its coefficients"
+                f"an operator can be multiplied by a number, got {got}; functions of x "
+                f"and t go into its coefficients"
             )
         number = jnp.asarray(factor, float)
         if number.ndim:
@@ -189,19 +154,16 @@ class Operator(eqx.Module):
             raise ValueError(
                 f"an operator can be multiplied by a finite number, got {number}"
             )
-        scaled = tuple(_Scaled(p, number) for p in self.family)
-        drawn = tuple(
-            eqx.tree_at(
-                lambda r: r.family, r, tuple(_Scaled(p, number) for p in r.family)
-            )
-            for r in self.drawn
+        scaled = lambda terms: tuple(ScaledTerm(a, number) for a in terms)
+        samples = tuple(
+            eqx.tree_at(lambda s: s.terms, s, scaled(s.terms)) for s in self.samples
         )
-        return Operator(scaled, drawn)
+        return Operator(scaled(self.terms), samples)
 
     __rmul__ = __mul__
 
     def __truediv__(self, number: ArrayLike) -> "Operator":
-        if not isinstance(number, float | int | np.ndarray | np.generic | jax.Array):
+        if not isinstance(number, Number):
             raise TypeError(f"an operator can be divided by a number, got {number!r}")
         return self * (1.0 / jnp.asarray(number, float))
 
@@ -212,6 +174,11 @@ class Operator(eqx.Module):
         if not isinstance(other, Operator):
             return NotImplemented
         return self + (-other)
+
+
+def _is_order(order: Any, most: int) -> bool:
+    whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
+    return whole and 1 <= order <= most
 
 
 def derivative(
@@ -228,12 +195,11 @@ def derivative(
     - `coefficient`: one number, one for each coordinate of x, or a function of (x, t)
         (of x alone where there is no time) that returns either.
     """
-    return Operator((_power(order, axis, coefficient, "coefficient"),))
+    return _power(order, axis, coefficient, "coefficient")
 
 
-def _power(order: Any, axis: Any, coefficient: Any, name: str) -> Power:
-    whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
-    if not whole or not 1 <= order <= 4:
+def _power(order: Any, axis: Any, coefficient: Any, name: str) -> Operator:
+    if not _is_order(order, 4):
         raise ValueError(
             f"order must be 1, 2, 3 or 4, got {order!r}; for order 0 use reaction()"
         )
@@ -245,12 +211,12 @@ def _power(order: Any, axis: Any, coefficient: Any, name: str) -> Power:
             raise ValueError("axis must name a coordinate, or several, got none")
         if len(set(axes)) < len(axes):
             raise ValueError(f"axis must not repeat a coordinate, got {axis!r}")
-    return Power(int(order), check_coefficient(name, coefficient, (0, 1)), axes, name)
+    return Operator((Power(int(order), Coefficient(name, coefficient, 0, 1), axes),))
 
 
 def laplacian(coefficient: CoefficientLike = 1.0) -> Operator:
     """`sum_k c_k d^2 u / dx_k^2`; see `derivative` for the coefficient."""
-    return Operator((_power(2, None, coefficient, "coefficient"),))
+    return _power(2, None, coefficient, "coefficient")
 
 
 def advection(velocity: CoefficientLike) -> Operator:
@@ -261,12 +227,12 @@ def advection(velocity: CoefficientLike) -> Operator:
     - `velocity`: c: one number for all coordinates, one for each, or a function of
         (x, t) that returns either.
     """
-    return Operator((_power(1, None, velocity, "velocity"),))
+    return _power(1, None, velocity, "velocity")
 
 
 def third_derivatives(coefficient: CoefficientLike = 1.0) -> Operator:
     """`sum_k c_k d^3 u / dx_k^3`; see `derivative` for the coefficient."""
-    return Operator((_power(3, None, coefficient, "coefficient"),))
+    return _power(3, None, coefficient, "coefficient")
 
 
 def reaction(coefficient: CoefficientLike) -> Operator:
@@ -276,7 +242,7 @@ def reaction(coefficient: CoefficientLike) -> Operator:
 
     - `coefficient`: one number, or a function of (x, t) that returns one.
     """
-    return Operator((Reaction(check_coefficient("coefficient", coefficient, (0,))),))
+    return Operator((Reaction(Coefficient("coefficient", coefficient, 0)),))
 
 
 def time_derivative(order: int = 1) -> Operator:
@@ -294,8 +260,7 @@ def time_derivative(order: int = 1) -> Operator:
         >>> print(f"{abs(heat(u)(jnp.array([0.3, 0.4]), 0.5)):.5f}")
         0.00000
     """
-    whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
-    if not whole or order not in (1, 2):
+    if not _is_order(order, 2):
         hint = "; write time_derivative()(u)" if callable(order) else ""
         raise ValueError(f"order must be 1 or 2, got {order!r}{hint}")
     return Operator((TimeDerivative(int(order)),))
@@ -304,9 +269,7 @@ def time_derivative(order: int = 1) -> Operator:
 def mixed_derivative(j: int, k: int, coefficient: CoefficientLike = 1.0) -> Operator:
     """`c d^2 u / dx_j dx_k`, for one pair of coordinates."""
     j, k = check_count("j", j, 0), check_count("k", k, 0)
-    return Operator(
-        (MixedPair(j, k, check_coefficient("coefficient", coefficient, (0,))),)
-    )
+    return Operator((MixedPair(j, k, Coefficient("coefficient", coefficient, 0)),))
 
 
 def mixed_derivatives(coefficient: CoefficientLike) -> Operator:
@@ -316,7 +279,7 @@ def mixed_derivatives(coefficient: CoefficientLike) -> Operator:
 
     - `coefficient`: an array of shape (d, d), or a function of (x, t) that returns one.
     """
-    return Operator((Mixed(check_coefficient("coefficient", coefficient, (2,))),))
+    return Operator((Mixed(Coefficient("coefficient", coefficient, 2)),))
 
 
 def biharmonic(coefficient: CoefficientLike = 1.0) -> Operator:
@@ -326,7 +289,7 @@ def biharmonic(coefficient: CoefficientLike = 1.0) -> Operator:
 
     - `coefficient`: one number, or a function of (x, t) that returns one.
     """
-    return Operator((Biharmonic(check_coefficient("coefficient", coefficient, (0,))),))
+    return Operator((Biharmonic(Coefficient("coefficient", coefficient, 0)),))
 
 
 def fokker_planck(drift: CoefficientLike, diffusion: CoefficientLike) -> Operator:
@@ -341,13 +304,10 @@ def fokker_planck(drift: CoefficientLike, diffusion: CoefficientLike) -> Operato
     - `diffusion`: D: one number, a diagonal of shape (d,), a matrix of shape (d, d), or
         a function of (x, t) that returns any of them.
     """
-    b = Drift(check_coefficient("drift", drift, (1,)))
-    c = check_coefficient("diffusion", diffusion, (0, 1, 2))
-    second: Part
-    if callable(c):
+    c = Coefficient("diffusion", diffusion, 0, 1, 2)
+    second: Term
+    if c.varies:
         second = Diffusion(c)
-    elif jnp.ndim(c) == 2:
-        second = Mixed(c, "diffusion")
     else:
-        second = Power(2, c, None, "diffusion")
-    return Operator((b, second))
+        second = Mixed(c) if jnp.ndim(c.value) == 2 else Power(2, c)
+    return Operator((Drift(Coefficient("drift", drift, 1)), second))

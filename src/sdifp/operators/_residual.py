@@ -1,27 +1,20 @@
 """The residual of an equation: a linear operator, a local term, a source."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._field import FieldAt
-from .._mesh import alone
-from ._apply import (
-    Applied,
-    Batch,
-    Evaluation,
-    Series,
-    batch_of,
-    evaluations,
-    one_number,
-    over_batch,
-)
+from .._mesh import device_local
+from ..correction import Correction
+from ..field import as_field
+from ..taylor import Automatic, Path
+from ._apply import AppliedOperator, Evaluation, evaluations
+from ._batch import Batch, batch_of, over_batch
+from ._coefficient import call, one_number
 from ._operator import Operator
-from ._parts import call
-from ._paths import Automatic, Path
 
 
 class Residual(eqx.Module):
@@ -86,13 +79,13 @@ class Residual(eqx.Module):
         self,
         u: Any,
         batch: Batch,
-        operators: list[Operator],
+        operators: Sequence[Operator],
         path: Path = Automatic(),
         chunk: int | None = None,
-        series: Series | None = None,
+        series: Correction | None = None,
     ) -> list[Evaluation]:
         """The residual on a batch with each of some operators in place of its own."""
-        applied = [Applied(a, u, path, chunk) for a in operators]
+        applied = [AppliedOperator(a, u, path, chunk) for a in operators]
         return evaluations(applied, batch, self.local, self._known(u, batch), series)
 
     def _known(self, u: Any, batch: Batch) -> Array | None:
@@ -100,9 +93,9 @@ class Residual(eqx.Module):
         remainder, source = self.remainder, self.source
         if remainder is None and source is None:
             return None
-        no_time = batch.t is None or isinstance(u, FieldAt)
+        no_time = batch.t is None or as_field(u).is_slice
 
-        @alone()
+        @device_local()
         def at(x: Array, t: Array | None) -> Array:
             out = jnp.zeros((), x.dtype)
             if remainder is not None:

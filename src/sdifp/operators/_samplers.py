@@ -4,6 +4,7 @@ Every estimate is unbiased: its mean over the draws is the whole operator.
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -11,41 +12,48 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._parts import Axes, Pairs, Part
-from ._symbol import Symbol
+from ._point_operator import PointOperator
+from ._term import Axes, Pairs, Term
 
 Group = Any
 """A kind of terms: "pairs" of coordinates, or ("axes", some coordinates or None)."""
+
+
+class Sample(eqx.Module):
+    """A random estimate of a sum of terms: from all n draws, or from a piece of them,
+    `piece[0]` to `piece[1] - 1`."""
+
+    terms: tuple[Term, ...]
+    sampler: "Sampler"
+    key: Array | None
+    n: int = eqx.field(static=True)
+    piece: tuple[int, int] | None = eqx.field(static=True, default=None)
+
+    def at_point(self, x: Array, t: Array | None) -> PointOperator:
+        """The estimate at a point."""
+        return self.sampler.estimate(self, x, t)
 
 
 class Sampler(eqx.Module):
     """What a sampled operator draws."""
 
     @abc.abstractmethod
-    def symbol(
-        self,
-        family: tuple[Part, ...],
-        x: Array,
-        t: Array | None,
-        key: Array | None,
-        n: int,
-        piece: tuple[int, int] | None,
-    ) -> Symbol:
-        """The estimate at a point, from all n draws or a piece of them."""
+    def estimate(self, sample: Sample, x: Array, t: Array | None) -> PointOperator:
+        """The estimate at a point."""
 
 
-def groups_of(family: tuple[Part, ...], x: Array, t: Array | None) -> dict[Group, int]:
+def groups_of(terms: tuple[Term, ...], x: Array, t: Array | None) -> dict[Group, int]:
     """The kinds of terms that are sampled, and how many there are of each."""
     d = x.shape[0]
     out: dict[Group, int] = {}
-    for part in family:
-        group = part.group(x, t)
+    for term in terms:
+        group = term.group(x, t)
         if group is not None:
             out[group] = d * d if group == "pairs" else len(group[1] or range(d))
     return out
 
 
-def _terms(group: Group, which: Array, x: Array) -> Axes | Pairs:
+def _chosen(group: Group, which: Array, x: Array) -> Axes | Pairs:
     """The terms of a group with these numbers."""
     d = x.shape[0]
     if group == "pairs":
@@ -53,23 +61,27 @@ def _terms(group: Group, which: Array, x: Array) -> Axes | Pairs:
     return Axes.of(which if group[1] is None else jnp.asarray(group[1])[which], x.dtype)
 
 
+def _sum(
+    sample: Sample, x: Array, t: Array | None, estimate: Callable[[Term, Group], Any]
+) -> PointOperator:
+    """The sum of the terms: estimated, or exact where they are never sampled."""
+    out = PointOperator()
+    for term in sample.terms:
+        group = term.group(x, t)
+        out = out + (term.exact(x, t) if group is None else estimate(term, group))
+    return out
+
+
 class Coordinates(Sampler):
     """`n` of the operator's terms without replacement, times (number of terms) / n: the
     paper's estimate. Terms are coordinates, or pairs of them in mixed and biharmonic
     operators; where an operator has both, `n` of each."""
 
-    def symbol(
-        self,
-        family: tuple[Part, ...],
-        x: Array,
-        t: Array | None,
-        key: Array | None,
-        n: int,
-        piece: tuple[int, int] | None,
-    ) -> Symbol:
+    def estimate(self, sample: Sample, x: Array, t: Array | None) -> PointOperator:
+        key, n = sample.key, sample.n
         assert key is not None
-        start, stop = (0, n) if piece is None else piece
-        sizes = groups_of(family, x, t)
+        start, stop = sample.piece or (0, n)
+        sizes = groups_of(sample.terms, x, t)
         drawn: dict[Group, Axes | Pairs] = {}
         for number, (group, size) in enumerate(sizes.items()):
             if n > size:
@@ -78,16 +90,10 @@ class Coordinates(Sampler):
                     f"{x.shape[0]} dimensions, got {n}"
                 )
             which = draw(jax.random.fold_in(key, number), size, n)[start:stop]
-            drawn[group] = _terms(group, which, x)
-        out = Symbol()
-        for part in family:
-            group = part.group(x, t)
-            if group is None:
-                out = out + part.exact(x, t)
-            else:
-                scale = sizes[group] / (stop - start)
-                out = out + part.sampled(x, t, drawn[group], scale)
-        return out
+            drawn[group] = _chosen(group, which, x)
+        scale = {group: size / (stop - start) for group, size in sizes.items()}
+        sampled = lambda term, group: term.sampled(x, t, drawn[group], scale[group])
+        return _sum(sample, x, t, sampled)
 
 
 class OneTerm(Sampler):
@@ -96,23 +102,13 @@ class OneTerm(Sampler):
 
     k: Array
 
-    def symbol(
-        self,
-        family: tuple[Part, ...],
-        x: Array,
-        t: Array | None,
-        key: Array | None,
-        n: int,
-        piece: tuple[int, int] | None,
-    ) -> Symbol:
-        out = Symbol()
-        chosen = {
-            g: _terms(g, jnp.reshape(self.k, 1), x) for g in groups_of(family, x, t)
-        }
-        for part in family:
-            group = part.group(x, t)
+    def estimate(self, sample: Sample, x: Array, t: Array | None) -> PointOperator:
+        out, which = PointOperator(), jnp.reshape(self.k, 1)
+        drawn = {g: _chosen(g, which, x) for g in groups_of(sample.terms, x, t)}
+        for term in sample.terms:
+            group = term.group(x, t)
             if group is not None:
-                out = out + part.sampled(x, t, chosen[group], 1.0)
+                out = out + term.sampled(x, t, drawn[group], 1.0)
         return out
 
 
@@ -120,55 +116,26 @@ class Rademacher(Sampler):
     """`n` random vectors of signs: for operators of order one and two, with far less
     noise than coordinates where the terms differ much. First-order terms are exact."""
 
-    def symbol(
-        self,
-        family: tuple[Part, ...],
-        x: Array,
-        t: Array | None,
-        key: Array | None,
-        n: int,
-        piece: tuple[int, int] | None,
-    ) -> Symbol:
-        assert key is not None
-        rows = jax.random.rademacher(key, (n, x.shape[0]), x.dtype)
-        return _along(family, x, t, rows, piece, gaussian=False)
+    def estimate(self, sample: Sample, x: Array, t: Array | None) -> PointOperator:
+        return _along(sample, x, t, jax.random.rademacher, gaussian=False)
 
 
 class Gaussian(Sampler):
     """`n` random Gaussian vectors: for operators of order one and two and the
     biharmonic one. First-order terms are exact."""
 
-    def symbol(
-        self,
-        family: tuple[Part, ...],
-        x: Array,
-        t: Array | None,
-        key: Array | None,
-        n: int,
-        piece: tuple[int, int] | None,
-    ) -> Symbol:
-        assert key is not None
-        rows = jax.random.normal(key, (n, x.shape[0]), x.dtype)
-        return _along(family, x, t, rows, piece, gaussian=True)
+    def estimate(self, sample: Sample, x: Array, t: Array | None) -> PointOperator:
+        return _along(sample, x, t, jax.random.normal, gaussian=True)
 
 
 def _along(
-    family: tuple[Part, ...],
-    x: Array,
-    t: Array | None,
-    rows: Array,
-    piece: tuple[int, int] | None,
-    gaussian: bool,
-) -> Symbol:
-    if piece is not None:
-        rows = rows[slice(*piece)]
-    out = Symbol()
-    for part in family:
-        if part.group(x, t) is None:
-            out = out + part.exact(x, t)
-        else:
-            out = out + part.along(x, t, rows, gaussian)
-    return out
+    sample: Sample, x: Array, t: Array | None, random: Any, gaussian: bool
+) -> PointOperator:
+    rows = random(sample.key, (sample.n, x.shape[0]), x.dtype)
+    if sample.piece is not None:
+        rows = rows[slice(*sample.piece)]
+    along = lambda term, group: term.along(x, t, rows, gaussian)
+    return _sum(sample, x, t, along)
 
 
 # Up to this many terms a whole permutation is drawn: a sort, faster than a loop over

@@ -1,15 +1,25 @@
-"""Equations with known solutions, one a file; each function returns a `Problem`."""
+"""Equations with known solutions, one per file; each function returns a `Problem`."""
 
 from ._advection import advection as advection
+from ._conditions import Condition as Condition
+from ._conditions import Dirichlet as Dirichlet
+from ._conditions import Initial as Initial
+from ._conditions import Neumann as Neumann
+from ._fingerprint import fingerprint as fingerprint
 from ._fokker_planck import fokker_planck as fokker_planck
 from ._heat_dirichlet import heat_dirichlet as heat_dirichlet
 from ._kdv import kdv as kdv
 from ._manufactured import manufactured as manufactured
-from ._points import GridPoints as GridPoints
-from ._points import Points as Points
-from ._points import RandomPoints as RandomPoints
-from ._points import check_grid as check_grid
+from ._problem import DEFAULT_NAME as DEFAULT_NAME
 from ._problem import Problem as Problem
 from ._reaction_diffusion import reaction_diffusion as reaction_diffusion
-from ._recipe import Recipe as Recipe
 from ._wave import wave as wave
+
+# What users find here; the other names are for the rest of the library.
+# fmt: off
+__all__ = [
+    "Condition", "Dirichlet", "Initial", "Neumann", "Problem", "advection",
+    "fokker_planck", "heat_dirichlet", "kdv", "manufactured", "reaction_diffusion",
+    "wave",
+]
+# fmt: on

@@ -6,11 +6,11 @@ import scipy.special
 from jaxtyping import Array
 
 from .._domain import Box, check_dimension
-from .._operators import Residual, time_derivative
-from .._operators import advection as advection_operator
-from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
+from ..operators import Residual, time_derivative
+from ..operators import advection as advection_operator
+from ._conditions import Initial
+from ._gaussian import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
 from ._problem import Problem
-from ._recipes import recipe_for
 
 # The initial data in more than one dimension are exp(_SIZE / sqrt(d) sum_k cos ...):
 # the variance stays of order one in any dimension.
@@ -33,7 +33,7 @@ def advection(
     - `duration`: the last time.
     """
     d = check_dimension(dimension)
-    box = Box.cube(d, 0.0, 2.0, periodic=True)
+    box = Box.cube(d, 0.0, 2.0, periodic=True, normalised=d > 1)
     residual = Residual(
         time_derivative() + advection_operator(np.full(d, speed)),
     )
@@ -44,7 +44,7 @@ def advection(
             return wrapped_gaussian(x[0], 1.0, 0.25, 2.0)
 
         mass = float(mass_of_gaussian(0.25))
-        energy = float(energy_of_gaussian(0.25, 2.0))
+        squared_norm = float(squared_norm_of_gaussian(0.25, 2.0))
     else:
         a = _SIZE / np.sqrt(d)
 
@@ -52,19 +52,17 @@ def advection(
             return jnp.exp(a * jnp.sum(jnp.cos(jnp.pi * (x - 1.0))))
 
         # E[exp(b cos)] is the Bessel function I_0(b).
-        mass, energy = (float(scipy.special.iv(0, k * a)) ** d for k in (1.0, 2.0))
+        mass, squared_norm = (
+            float(scipy.special.iv(0, k * a)) ** d for k in (1.0, 2.0)
+        )
 
-    recipe = recipe_for(d)
     return Problem(
-        box=box,
-        duration=duration,
-        residual=residual,
-        initial=initial,
+        domain=box,
+        equation=residual,
+        conditions=[Initial(initial)],
+        interval=(0.0, duration),
         mass=mass,
-        energy=energy,
+        squared_norm=squared_norm,
         reference=lambda x, t: initial(x - speed * t),
-        normalised=d > 1,
-        fast=recipe,
-        accurate=recipe.but(steps=400 if d == 1 else 3 * recipe.steps),
         name=f"advection-{d}d",
     )

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._field import AtTime
-from .._quadrature import QuadratureRule
-from .._quadrature._rule import two_means
+from ..field import PlainSlice, means_of
+from ..quadrature import QuadratureRule
 
 if TYPE_CHECKING:
     from ._problem import Problem
@@ -39,7 +38,7 @@ def check_problem(problem: "Problem", key: Array) -> None:
     # A disagreement below this is rounding, or the accuracy of a numerical reference.
     tolerance = 1e-6 if jnp.result_type(float) == jnp.float64 else 1e-4
     for_points, for_rules = jax.random.split(key)
-    points = problem.box.sample(for_points, _POINTS)
+    points = problem.domain.sample(for_points, _POINTS)
     rules = _rules(problem, for_rules)
     found = jax.tree.map(np.asarray, once(_look)(problem, points, rules))
     initial = found["initial"]
@@ -66,18 +65,18 @@ def _check_conditions(problem: "Problem") -> None:
     if problem.profile is not None:
         # It vanishes on all walls that are not Neumann, which is looked at below.
         return
-    d, periodic = problem.box.dimension, problem.box.periodic
-    free = np.flatnonzero(~periodic & ~np.broadcast_to(problem.neumann, (d,)))
+    periodic = problem.domain.periodic
+    free = np.flatnonzero(~periodic & ~np.asarray(problem.neumann))
     if not free.size:
         return
     named = ", ".join(map(str, free[:_AXES])) + (", ..." if free.size > _AXES else "")
     axes, walls = ("axis", "its") if free.size == 1 else ("axes", "their")
     raise ValueError(
         f"{problem.name} has no boundary condition on {axes} {named} of its box: give "
-        f"the box periodic=True there, or the problem neumann=True (the normal "
-        f"derivative vanishes) or a profile that vanishes on {walls} walls (u = 0). "
-        f"periodic and neumann may be one bool for each axis; check=False (--no-check) "
-        f"trains without a condition, for an equation that needs none"
+        f"the box periodic=True there, or the problem Neumann() (the normal derivative "
+        f"vanishes) or Dirichlet(profile) with a profile that vanishes on {walls} "
+        f"walls (u = 0) among its conditions. check=False (--no-check) trains without "
+        f"a condition, for an equation that needs none"
     )
 
 
@@ -90,15 +89,15 @@ def _look(
     out: dict[str, Any] = {
         "initial": jax.vmap(initial)(points),
         "walls": _walls(problem, points),
-        "targets": jnp.stack(
-            [
-                jnp.full(len(_TIMES), jnp.nan)
-                if getattr(problem, name) is None
-                else jax.lax.map(lambda t, name=name: problem.target(name, t), times)
-                for name in ("mass", "energy")
-            ]
+        "targets": {
+            invariant.name: jax.lax.map(
+                lambda t, i=invariant: problem.mean_target(i, t), times
+            )
+            for invariant in problem.invariants
+        },
+        "integrals of initial": _integrals(
+            problem, rules, lambda x, t: initial(x), zero[None]
         ),
-        "integrals of initial": _integrals(rules, lambda x, t: initial(x), zero[None]),
     }
     if problem.velocity is not None:
         out["velocity"] = jax.vmap(problem.velocity)(points)
@@ -107,22 +106,25 @@ def _look(
             lambda t: reference(x, t), (zero,), (jnp.ones_like(zero),)
         )
         out["reference"], out["rate"] = jax.vmap(rate)(points)
-        out["integrals of reference"] = _integrals(rules, reference, times)
+        out["integrals of reference"] = _integrals(problem, rules, reference, times)
     return out
 
 
 def _rules(problem: "Problem", key: Array) -> list[QuadratureRule]:
     """Rules that differ from each other by about their error."""
-    d = problem.box.dimension
+    d = problem.domain.dimension
     nodes = _NODES[min(d, 4) - 1]
     if d <= 3:
         return [problem.rule(nodes, key), problem.rule(nodes // 2**d, key)]
     return list(problem.rule(nodes, key).replicates(key, _REPLICATES))
 
 
-def _integrals(rules: list[QuadratureRule], function: Any, times: Array) -> Array:
-    """The mean and the mean square on each rule (first axis) at each time (second)."""
-    at = lambda rule, t: two_means(rule, AtTime(function, t))
+def _integrals(
+    problem: "Problem", rules: list[QuadratureRule], function: Any, times: Array
+) -> Array:
+    """The mean of the density of each invariant, and the mean square, on each rule
+    (first axis) at each time (second)."""
+    at = lambda rule, t: means_of(problem.invariants, rule, PlainSlice(function, t))
     over = lambda rule: jax.lax.map(lambda t: at(rule, t), times)
     return jnp.stack([over(rule) for rule in rules])
 
@@ -138,8 +140,8 @@ def _walls(
     problem: "Problem", points: Array
 ) -> list[tuple[_Names, Array, Array, float, float]]:
     """Pairs of values that must be the same: (names, one, other, unit, tolerance)."""
-    box, initial = problem.box, problem.initial
-    neumann = np.broadcast_to(problem.neumann, (box.dimension,)) & ~box.periodic
+    box, initial = problem.domain, problem.initial
+    neumann = problem.neumann
     out = []
     zero = jnp.zeros(_POINTS)
     for k in range(min(box.dimension, _AXES)):
@@ -180,13 +182,18 @@ def _close(
         )
 
 
-def _check_feasible(targets: np.ndarray, duration: float, tolerance: float) -> None:
-    for part, mean, square in zip(_TIMES, *targets.tolist(), strict=True):
+def _check_feasible(
+    targets: dict[str, np.ndarray], duration: float, tolerance: float
+) -> None:
+    if not {"mass", "squared_norm"} <= targets.keys():
+        return
+    both = (targets[name].tolist() for name in ("mass", "squared_norm"))
+    for part, mean, square in zip(_TIMES, *both, strict=True):
         if square < mean**2 * (1.0 - tolerance):
             raise ValueError(
-                f"energy and mass disagree at t = {part * duration:g}: a field with "
-                f"the mean {mean:.6g} has a mean square of {mean**2:.6g} at the least, "
-                f"and energy asks for {square:.6g}"
+                f"squared_norm and mass disagree at t = {part * duration:g}: a field "
+                f"with the mean {mean:.6g} has a mean square of at least "
+                f"{mean**2:.6g}, but the squared_norm target is {square:.6g}"
             )
 
 
@@ -194,7 +201,7 @@ def _check_integrals(
     problem: "Problem", found: dict[str, Any], tolerance: float
 ) -> None:
     """Compare the integrals of the data, and of the reference, with the targets."""
-    low = problem.box.dimension <= 3
+    low = problem.domain.dimension <= 3
     for what in ("initial", "reference"):
         integrals = found.get(f"integrals of {what}")
         if integrals is None:
@@ -203,19 +210,20 @@ def _check_integrals(
         best = integrals[0] if low else integrals.mean(0)
         errors = np.abs(integrals - best).max(0)
         for i, (value, error) in enumerate(zip(best, errors, strict=True)):
-            units = (float(np.sqrt(abs(value[1]))) or 1.0, float(abs(value[1])) or 1.0)
-            for k, name in enumerate(("mass", "energy")):
-                wanted = float(found["targets"][k, i])
-                off = abs(float(value[k]) - wanted)
-                if getattr(problem, name) is None:
-                    continue
-                if not off <= tolerance * units[k] + _SAFETY * float(error[k]):
-                    integral = ("", " of the square")[k]
+            for k, invariant in enumerate(problem.invariants):
+                mean, wanted = (
+                    float(value[k]),
+                    float(found["targets"][invariant.name][i]),
+                )
+                # Relative to the data, whose integrals the targets should be.
+                unit = float(invariant.unit(mean, abs(value[-1]), 1.0, np)) or 1.0
+                off = abs(mean - wanted)
+                if not off <= tolerance * unit + _SAFETY * float(error[k]):
                     when = _TIMES[i] * problem.duration
                     at = "" if what == "initial" else f" at t = {when:g}"
                     raise ValueError(
-                        f"the integral{integral} of {what}{at}, over the volume of the "
-                        f"box, is {float(value[k]):.8g}, and {name} asks for "
-                        f"{wanted:.8g}: off by {off:.2g}, {off / units[k]:.2%} of the "
-                        f"field's size"
+                        f"the {invariant.words} of {what}{at}, divided by the volume "
+                        f"of the box, is {mean:.8g}, but the {invariant.name} target "
+                        f"is {wanted:.8g}: off by {off:.2g}, {off / unit:.2%} of the "
+                        f"size of the field"
                     )

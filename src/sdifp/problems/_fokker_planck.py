@@ -5,10 +5,10 @@ import numpy as np
 from jaxtyping import Array
 
 from .._domain import Box, check_dimension
-from .._operators import Residual, time_derivative
-from .._operators import fokker_planck as fokker_planck_operator
+from ..operators import Residual, time_derivative
+from ..operators import fokker_planck as fokker_planck_operator
+from ._conditions import Dirichlet, Initial
 from ._problem import Problem
-from ._recipes import recipe_for
 
 _WALL = 5.0
 _START, _WIDTH = 1.0, 0.5
@@ -21,7 +21,7 @@ def fokker_planck(
     diffusion: float = 0.4,
     duration: float = 1.0,
 ) -> Problem:
-    """Fokker and Planck, `p_t = div(theta x p) + D Laplacian(p)`, on [-5, 5]^d.
+    """The Fokker-Planck equation, `p_t = div(theta x p) + D Laplacian(p)` on [-5, 5]^d.
 
     The density of `dX = -theta X dt + sqrt(2 D) dW`, from a Gaussian about (1, ..., 1)
     with standard deviation 0.5. The solution stays a Gaussian; it is below 1e-13 of its
@@ -46,19 +46,18 @@ def fokker_planck(
         exponent = -0.5 * jnp.sum((x - centre) ** 2) / variance
         return jnp.exp(exponent) / (2.0 * np.pi * variance) ** (0.5 * d)
 
-    recipe = recipe_for(d)
     return Problem(
-        box=Box.cube(d, -_WALL, _WALL),
-        duration=duration,
-        residual=Residual(
+        domain=Box.cube(d, -_WALL, _WALL),
+        equation=Residual(
             time_derivative()
             - fokker_planck_operator(lambda x, t: -pull * x, diffusion),
         ),
-        initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
+        conditions=[
+            Initial(lambda x: reference(x, jnp.zeros((), x.dtype))),
+            Dirichlet(lambda x: jnp.prod(1.0 - (x / _WALL) ** 2)),
+        ],
+        interval=(0.0, duration),
         mass=1.0,
         reference=reference,
-        profile=lambda x: jnp.prod(1.0 - (x / _WALL) ** 2),
-        fast=recipe,
-        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"fokker-planck-{d}d",
     )

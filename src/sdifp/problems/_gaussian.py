@@ -23,7 +23,7 @@ def mass_of_gaussian(width: ArrayLike) -> Array:
     return jnp.asarray(width * np.sqrt(np.pi), float)
 
 
-def energy_of_gaussian(width: ArrayLike, period: float) -> Array:
+def squared_norm_of_gaussian(width: ArrayLike, period: float) -> Array:
     """The integral of its square, the overlaps of the images included."""
     width = jnp.asarray(width, float)
     apart = period * jnp.arange(-_IMAGES, _IMAGES + 1, dtype=width.dtype)

@@ -5,9 +5,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .._domain import Box, check_dimension
-from .._operators import Residual, laplacian, time_derivative
+from ..operators import Residual, laplacian, time_derivative
+from ._conditions import Dirichlet, Initial
 from ._problem import Problem
-from ._recipes import recipe_for
 
 
 def heat_dirichlet(
@@ -20,8 +20,8 @@ def heat_dirichlet(
     rate, and the mass with them. The shift multiplies `prod_k 4 x_k (1 - x_k)`, so that
     the corrected field vanishes on the walls too.
 
-    The energy is known but not prescribed: with a profile the scale is a root of a
-    quadratic, and this solution passes through a time at which the root is double,
+    The squared norm is known but not prescribed: with a profile the scale is a root of
+    a quadratic, and this solution passes through a time at which the root is double,
     where a network next to the solution may not be able to have both integrals.
 
     **Arguments:**
@@ -46,18 +46,17 @@ def heat_dirichlet(
         first, third = sizes(t)
         return ((2.0 / np.pi) * (first + third / 3.0)) ** d
 
-    recipe = recipe_for(d)
     return Problem(
-        box=Box.cube(d, 0.0, 1.0),
-        duration=duration,
-        residual=Residual(
+        domain=Box.cube(d, 0.0, 1.0),
+        equation=Residual(
             time_derivative() - diffusion * laplacian(),
         ),
-        initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
+        conditions=[
+            Initial(lambda x: reference(x, jnp.zeros((), x.dtype))),
+            Dirichlet(lambda x: jnp.prod(4.0 * x * (1.0 - x))),
+        ],
+        interval=(0.0, duration),
         mass=mass,
         reference=reference,
-        profile=lambda x: jnp.prod(4.0 * x * (1.0 - x)),
-        fast=recipe,
-        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"heat-dirichlet-{d}d",
     )

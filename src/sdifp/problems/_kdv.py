@@ -10,11 +10,10 @@ import scipy.integrate
 from jaxtyping import Array, Float
 
 from .._domain import Box, check_dimension
-from .._networks import Architecture
-from .._operators import Residual, third_derivatives, time_derivative
-from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
+from ..operators import Residual, third_derivatives, time_derivative
+from ._conditions import Initial
+from ._gaussian import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
 from ._problem import Problem
-from ._recipes import recipe_for
 
 _LOWER, _PERIOD = -9.0, 20.0
 # Points in space, pieces in time and polynomials on each, of the spectral solution.
@@ -22,9 +21,9 @@ _GRID, _PIECES, _DEGREE = 256, 32, 24
 
 
 def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
-    """Korteweg and de Vries, `u_t + 6 u u_x + u_xxx = 0`, periodic on [-9, 11].
+    """The Korteweg-de Vries equation, `u_t + 6 u u_x + u_xxx = 0` on [-9, 11].
 
-    From `u0 = exp(-(x - 1)^2)`, wrapped. In d dimensions
+    Periodic, from `u0 = exp(-(x - 1)^2)`, wrapped. In d dimensions
     `u_t + (6/d) u sum_k du/dx_k + (1/d) sum_k d^3u/dx_k^3 = 0` on the torus
     [-9, 11]^d: the same equation along the diagonal, from the same data of `sum_k x_k`.
     Both integrals are constant. The reference is a spectral solution.
@@ -40,24 +39,17 @@ def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
         return wrapped_gaussian(jnp.sum(x), 1.0, 1.0, _PERIOD)
 
     volume = _PERIOD if d > 1 else 1.0
-    # The data are narrow beside the circle, so that they need many harmonics.
-    recipe = recipe_for(d)
-    if d == 1:
-        recipe = recipe.but(network=Architecture(32, 3, harmonics=24))
     return Problem(
-        box=Box.cube(d, _LOWER, _LOWER + _PERIOD, periodic=True),
-        duration=duration,
-        residual=Residual(
+        domain=Box.cube(d, _LOWER, _LOWER + _PERIOD, periodic=True, normalised=d > 1),
+        equation=Residual(
             time_derivative() + (1.0 / d) * third_derivatives(),
             lambda u, grad, x, t: (6.0 / d) * u * jnp.sum(grad),
         ),
-        initial=initial,
+        conditions=[Initial(initial)],
+        interval=(0.0, duration),
         mass=float(mass_of_gaussian(1.0)) / volume,
-        energy=float(energy_of_gaussian(1.0, _PERIOD)) / volume,
+        squared_norm=float(squared_norm_of_gaussian(1.0, _PERIOD)) / volume,
         reference=_solution(float(duration)),
-        normalised=d > 1,
-        fast=recipe,
-        accurate=recipe.but(windows=10, steps=80) if d == 1 else recipe,
         name=f"kdv-{d}d",
     )
 

@@ -6,9 +6,9 @@ import scipy.special
 from jaxtyping import Array
 
 from .._domain import Box, check_dimension
-from .._operators import Residual, laplacian, time_derivative
+from ..operators import Residual, laplacian, time_derivative
+from ._conditions import Initial
 from ._problem import Problem
-from ._recipes import recipe_for
 
 
 def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:
@@ -40,20 +40,16 @@ def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:
         return jnp.cos(s + t) - laplacian_of_u
 
     one, two = (float(scipy.special.jv(0, k / root)) ** d for k in (1.0, 2.0))
-    recipe = recipe_for(d)
     return Problem(
-        box=Box.cube(d, 0.0, 2.0, periodic=True),
-        duration=duration,
-        residual=Residual(
+        domain=Box.cube(d, 0.0, 2.0, periodic=True, normalised=True),
+        equation=Residual(
             time_derivative() - laplacian(),
             source=source,
         ),
-        initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
+        conditions=[Initial(lambda x: reference(x, jnp.zeros((), x.dtype)))],
+        interval=(0.0, duration),
         mass=lambda t: one * jnp.sin(t),
-        energy=lambda t: 0.5 * (1.0 - two * jnp.cos(2.0 * t)),
+        squared_norm=lambda t: 0.5 * (1.0 - two * jnp.cos(2.0 * t)),
         reference=reference,
-        normalised=True,
-        fast=recipe,
-        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"manufactured-{d}d",
     )

@@ -1,89 +1,90 @@
-"""Problem: an equation with its domain, data, targets and, if known, its solution."""
+"""Problem: an equation with its domain, conditions, invariants and, if known, its
+solution."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 
-from .._checks import check_positive
 from .._domain import Box
-from .._operators import Residual
-from .._quadrature import QuadratureRule, rule_for
-from ._recipe import Recipe
-from ._recipes import default_recipe
+from ..field import TargetLike, target_at
+from ..invariants import Invariant, Mass, SquaredNorm
+from ..operators import Residual
+from ..quadrature import QuadratureRule, rule_for
+from ._conditions import Condition, Dirichlet, Initial, Neumann
 
-Target = float | Callable[[Array], ArrayLike]
+DEFAULT_NAME = "problem"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Problem:
-    """An initial value problem on a box.
+    """The facts of an initial value problem on a box: what is solved, not how.
 
     **Arguments:**
 
-    - `box`: where it lives; periodic axes are periodic.
-    - `duration`: times go from 0 to this.
-    - `residual`: the equation, zero where it holds.
-    - `initial`: u at time 0, a function of one point that returns one number.
-    - `velocity`: du/dt at time 0, for equations of second order in time.
-    - `mass`: the integral of u over the box: a number or a function of t; None where it
-        is not known.
-    - `energy`: the integral of u^2, likewise.
+    - `domain`: a `Box`; its periodic axes are periodic.
+    - `equation`: a `Residual`, zero where the equation holds.
+    - `conditions`: `Initial(u0)`, and `Dirichlet(profile)` or `Neumann()` for the walls
+        of axes that are not periodic.
+    - `interval`: the first and the last time, `(0.0, T)`.
+    - `invariants`: the integrals that are known, `[Mass(1.0), SquaredNorm(2.0)]`; their
+        targets are numbers or functions of t.
     - `reference`: the solution, a function of one point and one time, if known.
-    - `neumann`: whether the normal derivative vanishes on the walls that are not
-        periodic: one bool, or one for each axis.
-    - `profile`: where u vanishes on the walls, a function of one point that does so
-        and is positive inside. The network is multiplied by it, and so is the shift.
-    - `normalised`: mass and energy are divided by the volume of the box.
-    - `fast`, `accurate`: settings that take about a minute, and minutes. By default
-        `fast` follows from the dimension, and `accurate` is `fast` with three times
-        the steps.
     - `name`: for tables and messages; by default, that of the file which `sdifp train`
         is given.
+    - `mass`, `squared_norm`: the short form of `Mass` and `SquaredNorm`.
     """
 
-    box: Box
-    duration: float
-    residual: Residual
-    initial: Callable[[Array], Array]
-    velocity: Callable[[Array], Array] | None = None
-    mass: Target | None = None
-    energy: Target | None = None
-    reference: Callable[[Array, Array], Array] | None = None
-    neumann: bool | Sequence[bool] = False
-    profile: Callable[[Array], Array] | None = None
-    normalised: bool = False
-    # Never None once it is made.
-    fast: Recipe = None  # type: ignore[assignment]
-    accurate: Recipe = None  # type: ignore[assignment]
-    name: str = "problem"
+    domain: Box
+    equation: Residual
+    conditions: tuple[Condition, ...]
+    interval: tuple[float, float]
+    invariants: tuple[Invariant, ...]
+    reference: Callable[[Array, Array], Array] | None
+    name: str
 
-    def __post_init__(self) -> None:
-        check_positive("duration", self.duration)
-        if not isinstance(self.residual, Residual):
-            raise TypeError(f"residual must be a Residual, got {self.residual!r}")
-        d, neumann = self.box.dimension, np.asarray(self.neumann)
-        if neumann.dtype != np.bool_ or neumann.shape not in ((), (d,)):
-            raise ValueError(
-                f"neumann must be one bool, or one bool for each of the {d} axes, got "
-                f"{self.neumann!r}"
-            )
-        fast: Any = self.fast
-        if fast is None:
-            fast = default_recipe(d, neumann=bool(neumann.any()))
-            object.__setattr__(self, "fast", fast)
-        accurate: Any = self.accurate
-        if accurate is None:
-            object.__setattr__(self, "accurate", fast.but(steps=3 * fast.steps))
+    def __init__(
+        self,
+        domain: Box,
+        equation: Residual,
+        conditions: Sequence[Condition],
+        interval: tuple[float, float] | None = None,
+        invariants: Sequence[Invariant] = (),
+        reference: Callable[[Array, Array], Array] | None = None,
+        name: str = DEFAULT_NAME,
+        *,
+        mass: TargetLike | None = None,
+        squared_norm: TargetLike | None = None,
+    ) -> None:
+        short: list[Invariant] = []
+        if mass is not None:
+            short.append(Mass(mass))
+        if squared_norm is not None:
+            short.append(SquaredNorm(squared_norm))
+        given = {
+            **{"domain": domain, "equation": equation, "reference": reference},
+            **{"conditions": _conditions(conditions), "interval": _interval(interval)},
+            **{"invariants": (*short, *invariants), "name": name},
+        }
+        for key, value in given.items():
+            object.__setattr__(self, key, value)
+        self._check_arguments()
+
+    def _check_arguments(self) -> None:
+        if not isinstance(self.domain, Box):
+            raise TypeError(f"domain must be a Box, got {self.domain!r}")
+        if not isinstance(self.equation, Residual):
+            raise TypeError(f"equation must be a Residual, got {self.equation!r}")
+        _check_invariants(self.invariants)
+        _ = self.neumann
         dtype = jnp.result_type(float)
-        x = jax.ShapeDtypeStruct((self.box.dimension,), dtype)
+        x = jax.ShapeDtypeStruct((self.domain.dimension,), dtype)
         t = jax.ShapeDtypeStruct((), dtype)
-        second = self.residual.operator.kinds(x, t).acceleration is not None
+        second = self.equation.operator.kinds(x, t).acceleration is not None
         if second and self.velocity is None:
             raise ValueError(
                 "velocity must be given: the equation is of second order in time"
@@ -101,8 +102,44 @@ class Problem:
             if shape != ():
                 raise ValueError(
                     f"{name} must return one number for one point of shape "
-                    f"({self.box.dimension},), got shape {shape}"
+                    f"({self.domain.dimension},), got shape {shape}"
                 )
+
+    def _the(self, kind: type) -> Condition | None:
+        return next((c for c in self.conditions if isinstance(c, kind)), None)
+
+    @property
+    def duration(self) -> float:
+        """The length of the interval of time."""
+        return self.interval[1] - self.interval[0]
+
+    @property
+    def initial(self) -> Callable[[Array], Array]:
+        """u at the beginning."""
+        found = self._the(Initial)
+        assert isinstance(found, Initial)
+        return found.value
+
+    @property
+    def velocity(self) -> Callable[[Array], Array] | None:
+        """du/dt at the beginning, for equations of second order in time."""
+        found = self._the(Initial)
+        assert isinstance(found, Initial)
+        return found.velocity
+
+    @property
+    def profile(self) -> Callable[[Array], Array] | None:
+        """What vanishes on Dirichlet walls; None where there are none."""
+        found = self._the(Dirichlet)
+        return found.profile if isinstance(found, Dirichlet) else None
+
+    @property
+    def neumann(self) -> tuple[bool, ...]:
+        """For each axis, whether the normal derivative vanishes on its walls."""
+        found = self._the(Neumann)
+        if isinstance(found, Neumann):
+            return found.on(self.domain)
+        return (False,) * self.domain.dimension
 
     @property
     def order(self) -> int:
@@ -110,17 +147,13 @@ class Problem:
         return 1 if self.velocity is None else 2
 
     def rule(self, nodes: int, key: Array) -> QuadratureRule:
-        """The rule that suits the box; the key matters above three dimensions."""
-        return rule_for(self.box, nodes, neumann=self.neumann, key=key)
+        """The rule that suits the domain; the key matters above three dimensions."""
+        return rule_for(self.domain, nodes, neumann=self.neumann, key=key)
 
-    def target(self, name: str, t: ArrayLike) -> Array | None:
-        """`mass` or `energy` at a time, divided by the volume."""
-        given = getattr(self, name)
-        if given is None:
-            return None
-        value = jnp.asarray(given(jnp.asarray(t, float)) if callable(given) else given)
-        value = value.astype(jnp.result_type(float))
-        return value if self.normalised else value / self.box.volume
+    def mean_target(self, invariant: Invariant, t: Array | float) -> Array:
+        """The target of an invariant at a time, divided by the volume."""
+        value = jnp.asarray(target_at(invariant.target, t), jnp.result_type(float))
+        return value / self.domain.volume
 
     def check(self, key: Array | None = None) -> None:
         """Raise `ValueError` if an axis has no boundary condition, or if initial data,
@@ -134,3 +167,54 @@ class Problem:
         from ._check import check_problem
 
         check_problem(self, jax.random.key(0) if key is None else key)
+
+
+def _conditions(given: Sequence[Condition]) -> tuple[Condition, ...]:
+    found = tuple(given)
+    for one in found:
+        if not isinstance(one, Initial | Dirichlet | Neumann):
+            raise TypeError(
+                f"conditions must hold Initial, Dirichlet or Neumann, got {one!r}"
+            )
+    kinds = [type(one) for one in found]
+    for kind in kinds:
+        if kinds.count(kind) > 1:
+            raise ValueError(f"conditions must hold one {kind.__name__} at most")
+    if Initial not in kinds:
+        raise ValueError(
+            f"conditions must hold Initial(u0), for only problems in time can be "
+            f"solved, got {[kind.__name__ for kind in kinds]}"
+        )
+    return found
+
+
+def _interval(given: tuple[float, float] | None) -> tuple[float, float]:
+    if given is None:
+        raise ValueError(
+            "interval must be (0.0, T), got None: steady problems are not supported yet"
+        )
+    numbers = np.asarray(given)
+    if numbers.shape != (2,) or not np.issubdtype(numbers.dtype, np.number):
+        raise ValueError(f"interval must be two times, (0.0, T), got {given!r}")
+    start, end = (float(t) for t in numbers)
+    if start != 0.0 or not 0.0 < end < float("inf"):
+        raise ValueError(
+            f"interval must begin at 0 and end at a later time, got {given!r}"
+        )
+    return start, end
+
+
+def _check_invariants(invariants: tuple[Invariant, ...]) -> None:
+    names = [invariant.name for invariant in invariants]
+    for invariant in invariants:
+        if not isinstance(invariant, Mass | SquaredNorm):
+            raise TypeError(
+                f"invariants must hold Mass or SquaredNorm, got {invariant!r}"
+            )
+        if invariant.target is None or invariant.component is not None:
+            raise ValueError(
+                f"invariants must have a target and no component, for the field has "
+                f"only one, got {invariant!r}"
+            )
+        if names.count(invariant.name) > 1:
+            raise ValueError(f"invariants has {invariant.name} twice")

@@ -6,10 +6,10 @@ import scipy.special
 from jaxtyping import Array
 
 from .._domain import Box, check_dimension
-from .._operators import Residual, laplacian, reaction, time_derivative
-from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
+from ..operators import Residual, laplacian, reaction, time_derivative
+from ._conditions import Initial, Neumann
+from ._gaussian import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
 from ._problem import Problem
-from ._recipes import recipe_for
 
 _SIZE = 1.0
 # Terms of the cosine series of exp(a cos) with a <= 1: the next is below 1e-17.
@@ -58,12 +58,12 @@ def reaction_diffusion(
         def mass(t: Array) -> Array:
             return jnp.exp(rate * t) * mass_of_gaussian(0.5)
 
-        def energy(t: Array) -> Array:
+        def squared_norm(t: Array) -> Array:
             size = jnp.exp(rate * t) * 0.5 / spread(t)
-            return size**2 * energy_of_gaussian(spread(t), 4.0)
+            return size**2 * squared_norm_of_gaussian(spread(t), 4.0)
 
     else:
-        box = Box.cube(d, 0.0, 2.0)
+        box = Box.cube(d, 0.0, 2.0, normalised=True)
         a = _SIZE / np.sqrt(d)
         n = np.arange(1, _TERMS)
         first, others = scipy.special.iv(0, a), 2.0 * scipy.special.iv(n, a)
@@ -85,24 +85,19 @@ def reaction_diffusion(
         def mass(t: Array) -> Array:
             return jnp.exp(rate * t) * float(first) ** d
 
-        def energy(t: Array) -> Array:
+        def squared_norm(t: Array) -> Array:
             square = float(first) ** 2 + 0.5 * jnp.sum(
                 (jnp.asarray(others, float) * damping(t)) ** 2
             )
             return jnp.exp(2.0 * rate * t + d * jnp.log(square))
 
-    recipe = recipe_for(d, neumann=True)
     return Problem(
-        box=box,
-        duration=duration,
-        residual=residual,
-        initial=initial,
+        domain=box,
+        equation=residual,
+        conditions=[Initial(initial), Neumann()],
+        interval=(0.0, duration),
         mass=mass,
-        energy=energy,
+        squared_norm=squared_norm,
         reference=reference,
-        neumann=True,
-        normalised=d > 1,
-        fast=recipe,
-        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"reaction-diffusion-{d}d",
     )

@@ -6,10 +6,10 @@ import numpy as np
 from jaxtyping import Array
 
 from .._domain import Box, check_dimension
-from .._operators import Residual, laplacian, time_derivative
-from ._gaussian import energy_of_gaussian, mass_of_gaussian, wrapped_gaussian
+from ..operators import Residual, laplacian, time_derivative
+from ._conditions import Initial
+from ._gaussian import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
 from ._problem import Problem
-from ._recipes import recipe_for
 
 
 def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Problem:
@@ -40,23 +40,18 @@ def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Pr
 
     # Of a sum of independent terms, each d^(-1/2) g.
     mean = float(mass_of_gaussian(1.0)) / period
-    square = float(energy_of_gaussian(1.0, period)) / period
-    mass, energy = root * mean, d * mean**2 + (square - mean**2)
+    square = float(squared_norm_of_gaussian(1.0, period)) / period
+    mass, square_of_all = root * mean, d * mean**2 + (square - mean**2)
     volume = period if d == 1 else 1.0
-    recipe = recipe_for(d)
     return Problem(
-        box=Box.cube(d, -3.0, 5.0, periodic=True),
-        duration=duration,
-        residual=Residual(
+        domain=Box.cube(d, -3.0, 5.0, periodic=True, normalised=d > 1),
+        equation=Residual(
             time_derivative(2) - speed**2 * laplacian(),
         ),
-        initial=lambda x: reference(x, jnp.zeros((), x.dtype)),
-        velocity=velocity,
+        conditions=[Initial(lambda x: reference(x, jnp.zeros((), x.dtype)), velocity)],
+        interval=(0.0, duration),
         mass=float(mass * volume),
-        energy=float(energy * volume),
+        squared_norm=float(square_of_all * volume),
         reference=reference,
-        normalised=d > 1,
-        fast=recipe,
-        accurate=recipe.but(steps=250 if d == 1 else 3 * recipe.steps),
         name=f"wave-{d}d",
     )

@@ -40,7 +40,7 @@ def rule_for(
     *,
     tolerance: float | None = None,
     integrand: Callable[[Array], Array] | None = None,
-    neumann: bool | Sequence[bool] = False,
+    neumann: bool | Sequence[bool] | np.ndarray = False,
     key: Array | None = None,
     explain: bool = False,
 ) -> QuadratureRule:

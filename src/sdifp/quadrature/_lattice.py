@@ -4,11 +4,14 @@ dimensions."""
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Int, UInt32
 
 from .._domain import Box
 from ._rule import (
+    Block,
+    EqualWeightRule,
     QuadratureRule,
+    Sample,
     check_power_of_two,
     draw_digits,
     from_digits,
@@ -24,16 +27,14 @@ MOST_SEARCHED_NODES = 2**22
 _SEARCHED_AXES = 256
 
 
-class LatticeRule(QuadratureRule):
+class LatticeRule(EqualWeightRule):
     """Node i is `frac(i z / M + shift)`, folded by the tent map `1 - |2 x - 1|` on
     axes that are not periodic, which restores second order there."""
 
     generator: UInt32[Array | np.ndarray, " d"]
     shift: UInt32[Array, " d"]
 
-    def at(
-        self, index: Int[Array, " n"]
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    def at(self, index: Int[Array, " n"]) -> Block:
         # Thirty-two binary digits of i z / M and of the shift: products and sums wrap
         # modulo 2**32, so the fractional part is taken exactly and for nothing.
         digit = jnp.asarray(self.generator * np.uint32(2**32 // self.size % 2**32))
@@ -43,9 +44,7 @@ class LatticeRule(QuadratureRule):
         unit = jnp.where(self.domain.periodic[None, :], unit, tent)
         return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
-    def _spread(
-        self, key: Array, k: int
-    ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    def _spread(self, key: Array, k: int) -> Sample:
         # With their binary digits reversed, runs of indices become every so many
         # nodes: a lattice with fewer nodes.
         run, index = random_coset(key, self.size, k), jnp.zeros(k, int)
@@ -53,7 +52,7 @@ class LatticeRule(QuadratureRule):
             index = 2 * index + ((run >> bit) & 1)
         return index, jnp.full(k, self.size / k)
 
-    def redraw(self, key: Array) -> QuadratureRule:
+    def resample(self, key: Array) -> QuadratureRule:
         shift = draw_digits(key, self.dimension)
         return LatticeRule(self.domain, self.name, self.size, self.generator, shift)
 
@@ -75,7 +74,8 @@ def lattice(
 
     Examples:
         >>> import jax, sdifp
-        >>> sdifp.lattice(sdifp.Box.cube(8, periodic=True), 1024, key=jax.random.key(0))
+        >>> box = sdifp.Box.cube(8, periodic=True)
+        >>> sdifp.quadrature.lattice(box, 1024, key=jax.random.key(0))
         lattice(1024 nodes, 8 dimensions)
     """
     size = check_power_of_two("lattice", size)

@@ -2,20 +2,26 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from .._domain import Box
-from ._rule import QuadratureRule, check_key, check_size
+from ._rule import (
+    Block,
+    EqualWeightRule,
+    QuadratureRule,
+    Sample,
+    check_key,
+    check_size,
+    one_per_run,
+)
 
 
-class MonteCarloRule(QuadratureRule):
+class MonteCarloRule(EqualWeightRule):
     """Node i depends on the key and on i alone, so blocks of any length agree."""
 
     key: Array
 
-    def at(
-        self, index: Int[Array, " n"]
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    def at(self, index: Int[Array, " n"]) -> Block:
         def node(i: Array) -> Array:
             return jax.random.uniform(
                 jax.random.fold_in(self.key, i), (self.dimension,)
@@ -24,7 +30,10 @@ class MonteCarloRule(QuadratureRule):
         unit = jax.vmap(node)(index)
         return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
-    def redraw(self, key: Array) -> QuadratureRule:
+    def _spread(self, key: Array, k: int) -> Sample:
+        return one_per_run(key, self.size, k)
+
+    def resample(self, key: Array) -> QuadratureRule:
         return MonteCarloRule(self.domain, self.name, self.size, key)
 
 
@@ -33,7 +42,8 @@ def monte_carlo(box: Box, size: int, *, key: Array) -> QuadratureRule:
 
     Examples:
         >>> import jax, sdifp
-        >>> sdifp.monte_carlo(sdifp.Box.cube(100_000), 1000, key=jax.random.key(0))
+        >>> box = sdifp.Box.cube(100_000)
+        >>> sdifp.quadrature.monte_carlo(box, 1000, key=jax.random.key(0))
         monte_carlo(1000 nodes, 100000 dimensions)
     """
     return MonteCarloRule(box, "monte_carlo", check_size("size", size), check_key(key))

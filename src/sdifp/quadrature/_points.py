@@ -12,12 +12,17 @@ from jaxtyping import Array, Float, Int, UInt, UInt32
 from .._checks import check_floating, check_weights
 from .._domain import Box
 from ._rule import (
+    Block,
+    EqualWeightRule,
     QuadratureRule,
+    Sample,
     check_key,
     check_size,
     draw_digits,
     equal_weights,
     from_digits,
+    not_randomised,
+    one_per_run,
     seed_from,
 )
 
@@ -49,6 +54,8 @@ class PointsRule(QuadratureRule):
 
     table: Constants = eqx.field(static=True)
 
+    is_randomised = False
+
     @property
     def nodes(self) -> Float[Array | np.ndarray, "M d"]:
         return self.table.arrays[0]
@@ -57,12 +64,16 @@ class PointsRule(QuadratureRule):
     def weights(self) -> Float[Array | np.ndarray, " M"]:
         return self.table.arrays[1]
 
-    def at(
-        self, index: Int[Array, " n"]
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    def at(self, index: Int[Array, " n"]) -> Block:
         dtype = jnp.result_type(float)
         nodes, weights = (jnp.asarray(a, dtype)[index] for a in self.table.arrays)
         return nodes, weights
+
+    def resample(self, key: Array) -> QuadratureRule:
+        raise not_randomised(self.name)
+
+    def _spread(self, key: Array, k: int) -> Sample:
+        return one_per_run(key, self.size, k)
 
 
 def from_points(
@@ -107,25 +118,26 @@ def from_points(
         return PointsRule(
             box, name, len(nodes), Constants(nodes, equal_weights(len(nodes)))
         )
-    weights = check_weights(weights, len(nodes))
+    weights = check_weights(check_floating("weights", weights), len(nodes))
     return PointsRule(box, name, len(nodes), Constants(nodes, weights / weights.sum()))
 
 
-class HaltonRule(QuadratureRule):
-    """Scrambled Halton points, shifted modulo the box by every redraw."""
+class HaltonRule(EqualWeightRule):
+    """Scrambled Halton points, shifted modulo the box by every resampling."""
 
     digits: UInt32[Array | np.ndarray, "M d"]
     shift: UInt32[Array | np.ndarray, " d"]
 
-    def at(
-        self, index: Int[Array, " n"]
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    def at(self, index: Int[Array, " n"]) -> Block:
         # The sum wraps modulo 2**32: a shift modulo the box.
         digits = jnp.asarray(self.digits)[index] + jnp.asarray(self.shift)[None, :]
         unit = from_digits(digits)
         return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
-    def redraw(self, key: Array) -> QuadratureRule:
+    def _spread(self, key: Array, k: int) -> Sample:
+        return one_per_run(key, self.size, k)
+
+    def resample(self, key: Array) -> QuadratureRule:
         shift = draw_digits(key, self.dimension)
         return HaltonRule(self.domain, self.name, self.size, self.digits, shift)
 
@@ -135,7 +147,7 @@ def halton(box: Box, size: int, *, key: Array) -> QuadratureRule:
 
     Examples:
         >>> import jax, sdifp
-        >>> sdifp.halton(sdifp.Box.cube(3), 1000, key=jax.random.key(0))
+        >>> sdifp.quadrature.halton(sdifp.Box.cube(3), 1000, key=jax.random.key(0))
         halton(1000 nodes, 3 dimensions)
     """
     engine = scipy.stats.qmc.Halton(box.dimension, scramble=True, rng=seed_from(key))
@@ -153,6 +165,8 @@ class ImportanceRule(QuadratureRule):
     node_bits: UInt[Array, "M d"]
     weight_bits: UInt[Array, " M"]
 
+    is_randomised = True
+
     @property
     def nodes(self) -> Float[Array | np.ndarray, "M d"]:
         return _from_bits(self.node_bits)
@@ -161,12 +175,13 @@ class ImportanceRule(QuadratureRule):
     def weights(self) -> Float[Array | np.ndarray, " M"]:
         return _from_bits(self.weight_bits)
 
-    def at(
-        self, index: Int[Array, " n"]
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    def at(self, index: Int[Array, " n"]) -> Block:
         return _from_bits(self.node_bits[index]), _from_bits(self.weight_bits[index])
 
-    def redraw(self, key: Array) -> QuadratureRule:
+    def _spread(self, key: Array, k: int) -> Sample:
+        return one_per_run(key, self.size, k)
+
+    def resample(self, key: Array) -> QuadratureRule:
         return ImportanceRule(
             self.domain,
             self.name,
@@ -218,13 +233,13 @@ def importance(
         constant factor.
 
     The weights are normalised to sum 1, so means are self-normalised: consistent,
-    with a bias `O(1/size)`; averages over redraws keep that bias. The points and
-    densities of redraws are not checked.
+    with a bias `O(1/size)`; averages over resamples keep that bias. The points and
+    densities of resamples are not checked.
 
     Examples:
         >>> import jax, sdifp
         >>> import jax.numpy as jnp
-        >>> rule = sdifp.importance(
+        >>> rule = sdifp.quadrature.importance(
         ...     sdifp.Box([0.0], [1.0]), 20_000,
         ...     sampler=lambda k: jnp.sqrt(jax.random.uniform(k, (1,))),
         ...     density=lambda x: 2 * x[0],

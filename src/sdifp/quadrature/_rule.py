@@ -24,6 +24,13 @@ _STORED_BYTES = 2**32
 _Sums = tuple[tuple[Array, Array], tuple[Array, Array]]
 
 
+Block = tuple[Float[Array, "n d"], Float[Array, " n"]]
+"""Some nodes and their weights."""
+
+Sample = tuple[Int[Array, " k"], Float[Array, " k"]]
+"""The indices of some nodes, and factors on their weights."""
+
+
 class QuadratureRule(eqx.Module):
     """Nodes `x_i` on a box and weights `w_i > 0` with `sum w_i = 1`.
 
@@ -39,10 +46,13 @@ class QuadratureRule(eqx.Module):
     name: str = eqx.field(static=True)
     size: int = eqx.field(static=True)
 
+    @property
     @abc.abstractmethod
-    def at(
-        self, index: Int[Array, " n"]
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    def is_randomised(self) -> bool:
+        """Whether `resample` gives fresh nodes."""
+
+    @abc.abstractmethod
+    def at(self, index: Int[Array, " n"]) -> Block:
         """The nodes and weights of these indices, which may be traced."""
 
     def block(
@@ -72,28 +82,14 @@ class QuadratureRule(eqx.Module):
             )
         return self._spread(key, k)
 
-    def _spread(
-        self, key: Array, k: int
-    ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
-        """One node from each of `k` runs of neighbours."""
-        edges = np.arange(k + 1) * self.size // k
-        lengths = np.diff(edges)
-        steps = jax.random.randint(key, (k,), 0, lengths)
-        return jnp.asarray(edges[:-1]) + steps, jnp.asarray(lengths, float)
+    @abc.abstractmethod
+    def _spread(self, key: Array, k: int) -> Sample:
+        """What `sample` returns, for `k` up to the size of the rule."""
 
-    @property
-    def is_randomised(self) -> bool:
-        """Whether `redraw` gives fresh nodes."""
-        return type(self).redraw is not QuadratureRule.redraw
-
-    def redraw(self, key: Array) -> "QuadratureRule":
-        """The same rule with fresh randomisation; callable inside `jit`."""
-        del key
-        raise ValueError(
-            f"the rule {self.name} is not randomised, so it cannot be redrawn; "
-            f"sobol, lattice, halton, monte_carlo, importance and a trapezoid rule "
-            f"on a fully periodic box can"
-        )
+    @abc.abstractmethod
+    def resample(self, key: Array) -> "QuadratureRule":
+        """The same rule with fresh randomisation; callable inside `jit`. Raises
+        `ValueError` for a rule that is not randomised."""
 
     @property
     def dimension(self) -> int:
@@ -101,20 +97,14 @@ class QuadratureRule(eqx.Module):
         return self.domain.dimension
 
     @property
+    @abc.abstractmethod
     def nodes(self) -> Float[Array | np.ndarray, "M d"]:
         """All nodes at once, where they fit in memory."""
-        bytes_needed = 8 * self.size * self.dimension
-        if bytes_needed > _STORED_BYTES:
-            raise ValueError(
-                f"the nodes of {self!r} would take {bytes_needed / 2**30:.3g} GiB; "
-                f"use rule.mean, rule.integrate or rule.block, which stream them"
-            )
-        return self.block(0, self.size)[0]
 
     @property
+    @abc.abstractmethod
     def weights(self) -> Float[Array | np.ndarray, " M"]:
         """All weights, in float64 with sum 1 to one unit in the last place."""
-        return equal_weights(self.size)
 
     @property
     def chunk(self) -> int:
@@ -137,7 +127,7 @@ class QuadratureRule(eqx.Module):
 
         Examples:
             >>> import sdifp
-            >>> rule = sdifp.gauss_legendre(sdifp.Box([0.0], [1.0]), 3)
+            >>> rule = sdifp.quadrature.gauss_legendre(sdifp.Box([0.0], [1.0]), 3)
             >>> print(f"{rule.mean(lambda x: x[0] ** 5):.6f}")
             0.166667
         """
@@ -157,7 +147,8 @@ class QuadratureRule(eqx.Module):
 
         Examples:
             >>> import sdifp
-            >>> rule = sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 8)
+            >>> box = sdifp.Box([0.0], [2.0], periodic=True)
+            >>> rule = sdifp.quadrature.trapezoid(box, 8)
             >>> print(f"{rule.integrate(lambda x: 1.0 + x[0] - x[0]):.1f}")
             2.0
         """
@@ -167,12 +158,54 @@ class QuadratureRule(eqx.Module):
         """`n` rules whose randomisations are independent, for error estimates."""
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}")
-        return [self.redraw(k) for k in jax.random.split(key, n)]
+        return [self.resample(k) for k in jax.random.split(key, n)]
 
     def __repr__(self) -> str:
         nodes = "node" if self.size == 1 else "nodes"
         axes = "dimension" if self.dimension == 1 else "dimensions"
         return f"{self.name}({self.size} {nodes}, {self.dimension} {axes})"
+
+
+class EqualWeightRule(QuadratureRule):
+    """A randomised rule with equal weights, whose nodes are made on demand."""
+
+    is_randomised = True
+
+    @property
+    def nodes(self) -> Float[Array | np.ndarray, "M d"]:
+        return made_nodes(self)
+
+    @property
+    def weights(self) -> Float[Array | np.ndarray, " M"]:
+        return equal_weights(self.size)
+
+
+def made_nodes(rule: QuadratureRule) -> Float[Array, "M d"]:
+    """All nodes of a rule that stores none."""
+    bytes_needed = 8 * rule.size * rule.dimension
+    if bytes_needed > _STORED_BYTES:
+        raise ValueError(
+            f"the nodes of {rule!r} would take {bytes_needed / 2**30:.3g} GiB; "
+            f"use rule.mean, rule.integrate or rule.block, which stream them"
+        )
+    return rule.block(0, rule.size)[0]
+
+
+def one_per_run(key: Array, size: int, k: int) -> Sample:
+    """One of `size` nodes from each of `k` runs of neighbours."""
+    edges = np.arange(k + 1) * size // k
+    lengths = np.diff(edges)
+    steps = jax.random.randint(key, (k,), 0, lengths)
+    return jnp.asarray(edges[:-1]) + steps, jnp.asarray(lengths, float)
+
+
+def not_randomised(name: str) -> ValueError:
+    """What `resample` raises for a rule without randomisation."""
+    return ValueError(
+        f"the rule {name} is not randomised, so it cannot be resampled; sobol, "
+        f"lattice, halton, monte_carlo, importance and a trapezoid rule on a fully "
+        f"periodic box can"
+    )
 
 
 class _Block(eqx.Module):
@@ -202,19 +235,6 @@ def _merged(first: _Sums, second: _Sums) -> _Sums:
         (pairs[0][0], pairs[1][0]),
         (lost[0] + pairs[0][1], lost[1] + pairs[1][1]),
     )
-
-
-class _Powers(eqx.Module):
-    function: Any
-
-    def __call__(self, x: Array) -> Array:
-        value = self.function(x)
-        return jnp.stack([value, value**2])
-
-
-def two_means(rule: QuadratureRule, function: Callable[[Array], Array]) -> Array:
-    """The means of a function and of its square, stacked."""
-    return rule.mean(_Powers(function))
 
 
 def equal_weights(size: int) -> np.ndarray:

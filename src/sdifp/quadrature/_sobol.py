@@ -3,11 +3,14 @@
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats.qmc
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Int, UInt32
 
 from .._domain import Box
 from ._rule import (
+    Block,
+    EqualWeightRule,
     QuadratureRule,
+    Sample,
     check_power_of_two,
     draw_digits,
     from_digits,
@@ -16,22 +19,20 @@ from ._rule import (
 )
 
 
-class SobolRule(QuadratureRule):
+class SobolRule(EqualWeightRule):
     """A base-2 digital net: the digits of node i are the exclusive or of the
     direction numbers picked by the Gray code of i, and of one shift.
 
     Direction numbers that carry a random linear scramble, with a uniform shift, have
-    the law of SciPy's scrambled sequence; so has every redraw, which replaces the
-    shift. Given the scramble, redraws are independent and each node is uniform, so
-    averages over redraws are unbiased.
+    the law of SciPy's scrambled sequence; so has every resampling, which replaces the
+    shift. Given the scramble, resamples are independent and each node is uniform, so
+    averages over resamples are unbiased.
     """
 
     directions: UInt32[Array | np.ndarray, "bits d"]
     shift: UInt32[Array | np.ndarray, " d"]
 
-    def at(
-        self, index: Int[Array, " n"]
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    def at(self, index: Int[Array, " n"]) -> Block:
         index = index.astype(jnp.uint32)
         gray = index ^ (index >> 1)
         digits = jnp.broadcast_to(
@@ -43,13 +44,11 @@ class SobolRule(QuadratureRule):
         unit = from_digits(digits)
         return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
 
-    def _spread(
-        self, key: Array, k: int
-    ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    def _spread(self, key: Array, k: int) -> Sample:
         # A run of 2**i nodes that begins at a multiple of 2**i is a net itself.
         return random_coset(key, self.size, k), jnp.full(k, self.size / k)
 
-    def redraw(self, key: Array) -> QuadratureRule:
+    def resample(self, key: Array) -> QuadratureRule:
         shift = draw_digits(key, self.dimension)
         return SobolRule(self.domain, self.name, self.size, self.directions, shift)
 
@@ -59,7 +58,7 @@ def sobol(box: Box, size: int, *, key: Array) -> QuadratureRule:
 
     Examples:
         >>> import jax, sdifp
-        >>> sdifp.sobol(sdifp.Box.cube(10), 1024, key=jax.random.key(0))
+        >>> sdifp.quadrature.sobol(sdifp.Box.cube(10), 1024, key=jax.random.key(0))
         sobol(1024 nodes, 10 dimensions)
     """
     size = check_power_of_two("sobol", size)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, UInt32
 
-from .._mesh import alone, device_count, gathered, on_each, share_of
+from .._mesh import device_count, device_local, gathered, on_each, share_of
 
 if TYPE_CHECKING:
     from ._rule import QuadratureRule
@@ -61,11 +61,11 @@ def streamed(
     pieces = -(-length // min(chunk, length))
     step = -(-length // pieces)
     if parts == pieces == 1:
-        with alone():
+        with device_local():
             return block(*rule.block(0, size))
 
     def part_of(rule: "QuadratureRule", block: Block[Sums]) -> Callable[[Array], Sums]:
-        block = alone()(block)
+        block = device_local()(block)
 
         @jax.checkpoint
         def piece(number: Array) -> Sums:

@@ -15,11 +15,16 @@ from jaxtyping import Array, Float, Int, UInt32
 
 from .._domain import Box
 from ._rule import (
+    Block,
     QuadratureRule,
+    Sample,
     check_size,
     draw_digits,
     equal_weights,
     from_digits,
+    made_nodes,
+    not_randomised,
+    one_per_run,
 )
 
 # One float64 a node must fit in 1 GiB: beyond that no user of a tensor grid gets an
@@ -35,9 +40,16 @@ class AxisRule(abc.ABC):
 
     n: int
     name: ClassVar[str]
+    most: ClassVar[int]
+    "the largest n"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", check_size("n", self.n))
+        if self.n > self.most:
+            raise ValueError(
+                f"n must be at most {self.most} for {self.name} nodes, whose cost "
+                f"grows with n^2, got {self.n}; use midpoint, or sobol for rough fields"
+            )
 
     @abc.abstractmethod
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
@@ -50,6 +62,7 @@ class Trapezoid(AxisRule):
     degree below `n`. For periodic axes."""
 
     name = "trapezoid"
+    most = 2**31 - 1
 
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(self.n) / self.n, np.full(self.n, 1.0 / self.n)
@@ -62,6 +75,7 @@ class Midpoint(AxisRule):
     (homogeneous Neumann data)."""
 
     name = "midpoint"
+    most = 2**31 - 1
 
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         return (np.arange(self.n) + 0.5) / self.n, np.full(self.n, 1.0 / self.n)
@@ -73,15 +87,7 @@ class GaussLegendre(AxisRule):
     symmetry at the walls."""
 
     name = "gauss_legendre"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n > MOST_GAUSS_NODES:
-            raise ValueError(
-                f"n must be at most {MOST_GAUSS_NODES} for Gauss-Legendre nodes, whose "
-                f"cost grows with n^2, got {self.n}; use midpoint, or sobol for rough "
-                f"fields"
-            )
+    most = MOST_GAUSS_NODES
 
     @functools.cache  # noqa: B019 - few and small
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
@@ -98,9 +104,7 @@ class TensorRule(QuadratureRule):
     axes: tuple[AxisRule, ...] = eqx.field(static=True)
     shift: UInt32[Array, " d"] | None = None
 
-    def at(
-        self, index: Int[Array, " n"]
-    ) -> tuple[Float[Array, "n d"], Float[Array, " n"]]:
+    def at(self, index: Int[Array, " n"]) -> Block:
         shape = tuple(axis.n for axis in self.axes)
         columns, weights = [], jnp.ones(index.shape)
         for k, (i, axis) in enumerate(
@@ -115,6 +119,10 @@ class TensorRule(QuadratureRule):
         return self.domain.from_unit(jnp.stack(columns, axis=-1)), weights
 
     @property
+    def nodes(self) -> Float[Array | np.ndarray, "M d"]:
+        return made_nodes(self)
+
+    @property
     def weights(self) -> Float[Array | np.ndarray, " M"]:
         columns = [axis.on_unit_interval()[1] for axis in self.axes]
         if all(np.ptp(column) == 0.0 for column in columns):
@@ -124,22 +132,27 @@ class TensorRule(QuadratureRule):
 
     @property
     def is_randomised(self) -> bool:
+        """Whether `resample` shifts the grid: on a fully periodic box."""
         return all(isinstance(axis, Trapezoid) for axis in self.axes)
 
-    def redraw(self, key: Array) -> QuadratureRule:
+    def resample(self, key: Array) -> QuadratureRule:
         if not self.is_randomised:
-            return super().redraw(key)
+            raise not_randomised(self.name)
         shift = draw_digits(key, self.dimension)
         return TensorRule(self.domain, self.name, self.size, self.axes, shift)
+
+    def _spread(self, key: Array, k: int) -> Sample:
+        return one_per_run(key, self.size, k)
 
 
 def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
     """The tensor product of a one-dimensional rule for each axis.
 
     Examples:
-        >>> import sdifp
-        >>> box = sdifp.Box([0.0, 0.0], [1.0, 1.0], periodic=[True, False])
-        >>> sdifp.tensor(box, [sdifp.Trapezoid(16), sdifp.GaussLegendre(4)])
+        >>> from sdifp import Box
+        >>> from sdifp.quadrature import GaussLegendre, Trapezoid, tensor
+        >>> box = Box([0.0, 0.0], [1.0, 1.0], periodic=[True, False])
+        >>> tensor(box, [Trapezoid(16), GaussLegendre(4)])
         tensor(64 nodes, 2 dimensions)
     """
     axes = tuple(axes)
@@ -176,11 +189,11 @@ def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
 def trapezoid(box: Box, n: int | Sequence[int] | np.ndarray) -> QuadratureRule:
     """The trapezoid rule on a periodic box, `n` nodes an axis (or one n each).
 
-    Redrawing it shifts the whole grid modulo the box.
+    Resampleing it shifts the whole grid modulo the box.
 
     Examples:
         >>> import sdifp
-        >>> sdifp.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 64).size
+        >>> sdifp.quadrature.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 64).size
         64
     """
     return tensor(box, _same(box, Trapezoid, n))
@@ -191,7 +204,7 @@ def midpoint(box: Box, n: int | Sequence[int] | np.ndarray) -> QuadratureRule:
 
     Examples:
         >>> import sdifp
-        >>> sdifp.midpoint(sdifp.Box([0.0], [1.0]), 4).nodes.ravel().tolist()
+        >>> sdifp.quadrature.midpoint(sdifp.Box([0.0], [1.0]), 4).nodes.ravel().tolist()
         [0.125, 0.375, 0.625, 0.875]
     """
     return tensor(box, _same(box, Midpoint, n))
@@ -202,7 +215,7 @@ def gauss_legendre(box: Box, n: int | Sequence[int] | np.ndarray) -> QuadratureR
 
     Examples:
         >>> import sdifp
-        >>> sdifp.gauss_legendre(sdifp.Box.cube(2), 5).size
+        >>> sdifp.quadrature.gauss_legendre(sdifp.Box.cube(2), 5).size
         25
     """
     return tensor(box, _same(box, GaussLegendre, n))

@@ -5,28 +5,30 @@ import inspect
 import sys
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from .. import _field, _methods, _networks, _operators, _optimisers, problems
-from .._config import Config, Expression
-from .._methods import Method
-from .._training import points_at_each_time
-from ..problems import Problem, Recipe
+from .._config import PARTS, Config, Expression
+from ..problems import DEFAULT_NAME, Problem
+from ..training import Method, Recipe, points_at_each_time, recipe_for, recipe_of
 
-# Where the names of a configuration are looked up, apart from those of problems.
-_PARTS = (_methods, _optimisers, _networks, _field, _operators, problems)
 
-# The fields of a configuration that are those of a recipe.
-_OBJECTS = ("network", "optimiser", "points", "gradient", "estimator")
-_NUMBERS = (
-    *("steps", "nodes", "final_nodes", "windows"),
-    *("hard_initial", "initial_weight", "causal"),
-)
+class Made(NamedTuple):
+    """A problem, and what its file says about training."""
+
+    problem: Problem
+    recipes: Mapping[str, Recipe] = types.MappingProxyType({})
+    "those that the file calls `recipes`, by the names `fast` and `accurate`"
+    source: bytes | None = None
+    "the file as it was executed; None for a problem of the library"
+    float64: bool = False
+    "whether JAX was at float64 when the file ended"
+    sets_float64: bool = False
+    "whether that is the work of the file"
 
 
 class Built(NamedTuple):
@@ -34,62 +36,77 @@ class Built(NamedTuple):
 
     config: Config
     "complete: nothing is left to the recipe of the problem"
-    problem: Problem
+    made: Made
     method: Method
     recipe: Recipe
-    float64: bool
-    "whether the optimiser needs it, or the user's problem file sets it"
+
+    @property
+    def problem(self) -> Problem:
+        """The problem."""
+        return self.made.problem
+
+    @property
+    def precision(self) -> str:
+        """As the configuration says, as the user's problem file sets it, or as the
+        optimiser needs."""
+        if self.config.precision != "auto":
+            return self.config.precision
+        wanted = self.made.sets_float64 or self.recipe.optimiser.uses_rows
+        return "float64" if wanted else "float32"
 
 
-def build(config: Config, source: Path | None = None) -> Built:
-    """The objects of a configuration.
+def build(config: Config, copy: Path | None = None) -> Built:
+    """The objects of a configuration, with arrays in the precision of JAX.
 
     **Arguments:**
 
-    - `source`: a copy of the problem file of the user, to be used instead of it.
+    - `copy`: a copy of the user's problem file, to be executed instead of it.
     """
-    problem, wanted = _problem(config, source)
-    method = _object(config, "method")
-    recipe = getattr(problem, config.recipe)
-    given = {name: _object(config, name) for name in _OBJECTS}
-    given |= {name: getattr(config, name) for name in _NUMBERS}
-    recipe = recipe.but(**{k: v for k, v in given.items() if v is not None})
-    every = config.every or max(1, recipe.steps * recipe.windows // 20)
-    known: dict[str, Any] = {"method": describe(method), "every": every}
-    known |= {name: describe(getattr(recipe, name)) for name in _OBJECTS}
-    known |= {name: getattr(recipe, name) for name in _NUMBERS}
+    file = config.problem_file
+    made = Made(config.make("problem")) if file is None else _executed(file, copy)
+    method = config.make("method")
+    recipe = made.recipes.get(config.recipe) or recipe_for(made.problem, config.recipe)
+    names = [f.name for f in dataclasses.fields(Recipe)]
+    given = {name: config.make(name) for name in names}
+    recipe = recipe.replace(**{k: v for k, v in given.items() if v is not None})
+    known = {name: _written(getattr(recipe, name)) for name in names}
     known["final_nodes"] = recipe.final_nodes or recipe.nodes
-    if config.problem_file is None:
-        known["problem"] = str(_complete(config.expression("problem")))
-    complete = dataclasses.replace(config, **known)
-    float64 = wanted or recipe.optimiser.uses_rows
-    return Built(complete, problem, method, recipe, float64)
+    known["every"] = config.every or max(1, recipe.steps * recipe.windows // 20)
+    known["method"] = describe(method)
+    known["problem"] = str(file.resolve()) if file else str(config.complete_problem())
+    return Built(dataclasses.replace(config, **known), made, method, recipe)
 
 
-def _complete(found: Expression) -> Expression:
-    """The same with the defaults of the problem written out."""
-    bound = inspect.signature(getattr(problems, found.name)).bind(
-        *found.args, **dict(found.kwargs)
-    )
-    bound.apply_defaults()
-    return Expression(found.name, kwargs=tuple(bound.arguments.items()))
-
-
-def precision_for(config: Config, source: Path | None = None) -> str:
-    """`float32` or `float64`: as the configuration says, as the user's problem file
-    sets it, or as the optimiser needs."""
+def precision_for(config: Config) -> str | None:
+    """`float32` or `float64` where it is known before the problem is made, as it must
+    be before its arrays are; None where the user's problem file has to be executed to
+    know it."""
     if config.precision != "auto":
         return config.precision
-    return "float64" if build(config, source).float64 else "float32"
+    file = config.problem_file
+    if config.optimiser is not None:
+        optimiser = config.make("optimiser")
+    elif file is None:
+        found = config.complete_problem()
+        d = dict(found.kwargs)["dimension"]
+        if type(d) is not int or d < 1:
+            # The problem refuses it.
+            return None
+        name = f"{found.name.replace('_', '-')}-{d}d"
+        optimiser = recipe_of(name, d, False, config.recipe).optimiser
+    else:
+        return None
+    if optimiser.uses_rows:
+        return "float64"
+    return "float32" if file is None else None
 
 
-def devices_for(config: Config, source: Path | None = None) -> int:
+def devices_for(built: Built) -> int:
     """How many devices are used where nobody says: one CPU, or as many of all that
     there are as divide the points of a batch."""
     processes = jax.process_count()
     if jax.default_backend() == "cpu" and processes == 1:
         return 1
-    built = build(config, source)
     points = points_at_each_time(built.recipe, built.problem)
     counts = range(processes, jax.device_count() + 1, processes)
     return max((n for n in counts if points % n == 0), default=processes)
@@ -105,6 +122,12 @@ def describe(value: Any) -> str:
     return str(_expression(value))
 
 
+def _written(value: Any) -> Any:
+    """A value of a recipe as a configuration has it."""
+    found = _expression(value)
+    return str(found) if isinstance(found, Expression) else found
+
+
 def _expression(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
@@ -113,84 +136,46 @@ def _expression(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return tuple(map(_expression, value))
     name = type(value).__name__
-    if not any(getattr(part, name, None) is type(value) for part in _PARTS):
+    if not any(getattr(part, name, None) is type(value) for part in PARTS):
         raise ValueError(f"{value!r} cannot be written into a configuration")
-    arguments = []
-    for key in inspect.signature(type(value)).parameters:
-        own = vars(value)
-        found = own[f"given_{key}"] if f"given_{key}" in own else getattr(value, key)
-        arguments.append((key, _expression(found)))
-    return Expression(name, kwargs=tuple(arguments))
-
-
-def _lookup(name: str) -> Callable[..., Any]:
-    return next(getattr(part, name) for part in _PARTS if hasattr(part, name))
-
-
-def _object(config: Config, name: str) -> Any:
-    if getattr(config, name) is None:
-        return None
-    return _called(name, config.expression(name), _lookup)
-
-
-def _called(
-    field: str, found: Expression, lookup: Callable[[str], Callable[..., Any]]
-) -> Any:
-    try:
-        return found.build(lookup)
-    except TypeError as error:
-        takes = ", ".join(inspect.signature(lookup(found.name)).parameters)
-        raise ValueError(
-            f"{field}: {found} cannot be made ({error}); {found.name} takes {takes}"
-        ) from None
-    except Exception as error:
-        raise ValueError(f"{field}: {error}") from None
-
-
-def _problem(config: Config, source: Path | None) -> tuple[Problem, bool]:
-    """The problem, and whether its file wants float64."""
-    file = config.problem_file
-    if file is None:
-        lookup = lambda name: getattr(problems, name)
-        return _called("problem", config.expression("problem"), lookup), False
-    return _executed(file, source)
+    names = inspect.signature(type(value)).parameters
+    arguments = tuple((key, _expression(getattr(value, key))) for key in names)
+    return Expression(name, kwargs=arguments)
 
 
 def load_problem(file: Path) -> Problem:
     """The problem in a Python file: what is called `problem` there, a `Problem` or a
     function without arguments that returns one."""
-    return _executed(file, None)[0]
+    return _executed(file, None).problem
 
 
 # The lines of the problem files that were loaded, to show those that fail.
 _LINES: dict[str, list[str]] = {}
 
 
-def _executed(file: Path, source: Path | None) -> tuple[Problem, bool]:
-    """The problem in a file and whether that set JAX to float64, which is undone. With
-    a copy as source the file need not be there; if it is, it is where data and modules
-    beside it are looked for."""
+def _executed(file: Path, copy: Path | None) -> Made:
+    """What a file defines; the precision of JAX is left as it was. With a copy the file
+    need not be there; if it is, it is where data and modules beside it are looked
+    for."""
     path = file.resolve()
-    if source is None or not source.is_file():
-        source = path
     try:
-        text = source.read_text()
+        source = (copy if copy and copy.is_file() else path).read_bytes()
     except OSError as error:
         what = "there is no file" if not path.exists() else f"{error.strerror}:"
         raise ValueError(f"problem: {what} {file}") from None
     module = types.ModuleType("sdifp_problem_of_the_user")
     module.__file__ = str(path)
-    _LINES[str(path)] = text.splitlines()
+    _LINES[str(path)] = source.decode(errors="replace").splitlines()
     # Where dataclasses look for the names of annotations.
     sys.modules[module.__name__] = module
     sys.path.insert(0, str(path.parent))
     before = bool(jax.config.read("jax_enable_x64"))
     try:
-        exec(compile(text, str(path), "exec"), vars(module))
+        exec(compile(source, str(path), "exec"), vars(module))
         found = vars(module).get("problem")
         if callable(found):
             found = found()
-        wanted = bool(jax.config.read("jax_enable_x64"))
+        after = bool(jax.config.read("jax_enable_x64"))
     # SystemExit: of `sys.exit` in the file.
     except (Exception, SystemExit) as error:
         raise ProblemFileError(f"problem: {where(error) or str(error)}") from error
@@ -203,9 +188,18 @@ def _executed(file: Path, source: Path | None) -> tuple[Problem, bool]:
             f"problem: {file} must define `problem`, an sdifp.Problem or a function "
             f"that returns one, got {got}"
         )
-    if found.name == Problem.name:
+    if found.name == DEFAULT_NAME:
         found = dataclasses.replace(found, name=path.stem)
-    return found, wanted and not before
+    recipes = vars(module).get("recipes", {})
+    if not isinstance(recipes, dict) or any(
+        name not in ("fast", "accurate") or not isinstance(recipe, Recipe)
+        for name, recipe in recipes.items()
+    ):
+        raise ValueError(
+            f"recipes: {file} must define `recipes` as a dict from fast and accurate "
+            f"to sdifp.Recipe, if at all, got {recipes!r}"
+        )
+    return Made(found, recipes, source, after, after and not before)
 
 
 class ProblemFileError(ValueError):

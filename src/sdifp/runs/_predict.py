@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._field import at_time
+from ..field import at_time
 from ._run import Run
 
 # Points that are evaluated together, at the most.
@@ -16,10 +16,11 @@ _CHUNK = 2**14
 
 
 def predict(run: Run, table: Float[np.ndarray, "n columns"]) -> np.ndarray:
-    """The values of the field of a run at points: one a row, its time last. Points of
+    """The values of the field of a run at points: one per row, its time last. Points of
     one time share its quadrature."""
-    training = run.training
-    field = training.result().field if training.finished else training.so_far().field
+    if run.loop.finished:
+        run.loop.check()
+    field = run.loop.final_field
     out = np.empty(len(table))
     order = np.argsort(table[:, -1], kind="stable")
     times, starts = np.unique(table[order, -1], return_index=True)

@@ -29,17 +29,18 @@ from .._folder import (
     write_whole,
 )
 from .._mesh import device_count
-from .._training import Metrics, Trained, Training, TrainingDiverged, train
+from ..training import Loop, Metrics, Trained, Training, TrainingDiverged
 from ._build import Built, build, precision_now
 from ._checkpoint import prune_checkpoints, write_checkpoint
-from ._evaluation import certificate_of, integrals_of, picture_of
-from ._processes import RunError, agreed, by_first, check_alike
-from ._unchanged import check_same, digest_of, read_unchanged
+from ._evaluation import integrals_of, measured, picture_of
+from ._processes import RunError, allgather_json, on_primary
+from ._unchanged import Unchanged, check_same, digest_of, read_unchanged
 
 # Seconds between two looks at the clock, at signals and at the progress bar. Each
 # costs about 20 ms: the compiled loop is entered again, with fresh memory.
 _PAUSE = 1.0
 
+Warn = Callable[[str], None]
 Watch = Callable[[Training, Metrics | None], None]
 """Called again and again: with the training, and with metrics where there are new ones.
 """
@@ -66,12 +67,13 @@ class Run:
         2
     """
 
-    def __init__(self, folder: Path, built: Built, problem_digest: str | None = None):
+    def __init__(self, folder: Path, built: Built):
         self.folder = folder
-        self._problem_digest = problem_digest
+        source = built.made.source
+        self._problem_digest = None if source is None else digest_of(source)
         self.config = built.config
         self.problem = built.problem
-        self.training = train(
+        self.loop = Loop(
             built.problem,
             built.method,
             recipe=built.recipe,
@@ -79,6 +81,7 @@ class Run:
             check=built.config.check,
             key=jax.random.key(built.config.seed),
         )
+        self.training = Training(self.loop)
         self._saved_step = -1
         self._damaged: list[Path] = []
         self.devices_before: int | None = None
@@ -96,15 +99,16 @@ class Run:
             runs keep one.
         """
         folder = Path(folder)
-        by_first(lambda: check_free(folder))
-        file = config.problem_file
-        if file is not None:
-            config = dataclasses.replace(config, problem=str(file.resolve()))
+        on_primary(lambda: check_free(folder))
         if config.precision == "auto":
             config = dataclasses.replace(config, precision=precision_now())
         _check_precision(config)
-        digest = None if file is None else digest_of(source or file)
-        run = Run(folder, build(config, source), digest)
+        return Run.begin(folder, build(config, source))
+
+    @staticmethod
+    def begin(folder: Path, built: Built) -> "Run":
+        """Begin a run of objects that are built, with JAX at their precision."""
+        run = Run(folder, built)
 
         def write() -> None:
             try:
@@ -114,8 +118,8 @@ class Run:
             with run._locked(), _written(folder):
                 # Another run may have been faster.
                 check_free(folder)
-                if file is not None:
-                    write_whole(folder / PROBLEM_COPY, (source or file).read_bytes())
+                if built.made.source is not None:
+                    write_whole(folder / PROBLEM_COPY, built.made.source)
                 # Left by a run that died here.
                 for old in (folder / "checkpoints").glob("*"):
                     old.unlink()
@@ -123,14 +127,14 @@ class Run:
                 # From here on it is a run that can be taken up.
                 write_whole(folder / "config.toml", run.config.to_toml().encode())
 
-        by_first(write)
+        on_primary(write)
         run._saved_step = 0
         return run
 
     @staticmethod
     def open(
         folder: str | Path,
-        warn: Callable[[str], None] = lambda text: print(printable(text)),
+        warn: Warn = lambda text: print(printable(text)),
         *,
         accept_changed_problem: bool = False,
     ) -> "Run":
@@ -143,18 +147,22 @@ class Run:
         - `accept_changed_problem`: whether the problem file may have been changed since
             the last checkpoint.
         """
-        folder = Path(folder)
-        config, before, found, digest = read_unchanged(
-            folder, warn, accept_changed_problem
-        )
-        _check_precision(config)
-        run = Run(folder, build(config, folder / PROBLEM_COPY), digest)
-        check_same(folder, before, run.config)
+        unchanged = read_unchanged(Path(folder), warn, accept_changed_problem)
+        _check_precision(unchanged.config)
+        built = build(unchanged.config, unchanged.copy)
+        return Run.take_up(unchanged, built, warn)
+
+    @staticmethod
+    def take_up(unchanged: Unchanged, built: Built, warn: Warn) -> "Run":
+        """Go on with a run whose objects are built, with JAX at their precision."""
+        folder, found = unchanged.folder, unchanged.found
+        run = Run(folder, built)
+        check_same(folder, unchanged.before, run.config)
         read_metrics(folder, warn)
         if found.info["versions"] != versions():
             warn(
-                f"the run was at {_list(found.info['versions'])} and goes on at "
-                f"{_list(versions())}: its last bits may differ"
+                f"the checkpoint was written with {_list(found.info['versions'])}; "
+                f"resuming with {_list(versions())}: the last bits may differ"
             )
         run.devices_before = found.info.get("devices", 1)
         run.training.restore(found.arrays)
@@ -173,39 +181,38 @@ class Run:
         - `watch`: called about once a second.
         - `stop`: asked as often whether to stop; there is a checkpoint then.
         """
-        training = self.training
+        training, loop = self.training, self.loop
         with ExitStack() as stack:
-            # What was read from a disk may be older on one of the processes.
-            check_alike(lambda: {"step": training.step})
-            by_first(lambda: stack.enter_context(self._locked()))
-            by_first(self._take_up)
+            on_primary(lambda: stack.enter_context(self._locked()))
+            on_primary(self._own_folder)
             saved = time.monotonic()
             watch(training, None)
-            while not training.finished:
+            while not loop.finished:
                 due = time.monotonic() - saved >= self.config.checkpoint_seconds
-                wishes = agreed([stop(), due, training.steps_within(_PAUSE)])
-                stopped, (_, due, count) = bool(wishes[:, 0].any()), wishes[0].tolist()
+                # Clocks and signals differ between processes; their steps must not.
+                wishes = allgather_json([bool(stop()), due, loop.steps_within(_PAUSE)])
+                stopped, (_, due, count) = any(wish[0] for wish in wishes), wishes[0]
                 if due or stopped:
                     self.save()
                     saved = time.monotonic()
                 if stopped:
                     return False
                 try:
-                    metrics = training.go_on(count)
+                    metrics = loop.go_on(count)
                 except TrainingDiverged:
                     # Back to the last good state, which later checkpoints are not.
-                    by_first(lambda: self._remove_after(training.step))
+                    on_primary(lambda: self._remove_after(training.step))
                     self._saved_step = min(self._saved_step, training.step - 1)
                     self.save()
                     raise
                 if metrics is not None:
-                    by_first(functools.partial(self._report, metrics))
+                    on_primary(functools.partial(self._report, metrics))
                 watch(training, metrics)
             self.save()
-            training.check()
+            loop.check()
         return True
 
-    def _take_up(self) -> None:
+    def _own_folder(self) -> None:
         """Make the folder that of this state: the lock is held from here on."""
         folder = self.folder / "checkpoints"
         with _written(self.folder):
@@ -242,7 +249,7 @@ class Run:
         """Write a checkpoint, unless there is one of this step."""
         if self._saved_step == self.training.step:
             return
-        by_first(self._write_checkpoint)
+        on_primary(self._write_checkpoint)
         self._saved_step = self.training.step
 
     def _write_checkpoint(self) -> None:
@@ -260,35 +267,34 @@ class Run:
 
     def result(self) -> Trained:
         """The trained field; trains to the end first."""
-        if not self.training.finished:
+        if not self.loop.finished:
             self.train()
         return self.training.result()
 
     def outside(self, table: np.ndarray) -> int:
         """How many points with their time last lie outside of what was trained."""
-        box = self.problem.box
+        box = self.problem.domain
         x, t = table[:, :-1], table[:, -1]
         walls = ~box.periodic & ((x < box.lower) | (x > box.upper))
-        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.training.until)))
+        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.loop.until)))
 
     def evaluate(self) -> dict[str, Any]:
         """Measure the field as it is, and write what the report is drawn from; returns
         what is in `result.json`."""
-        training, problem = self.training, self.problem
-        trained = training.so_far()
+        loop, problem = self.loop, self.problem
         for_certificate, for_picture = jax.random.split(
             jax.random.fold_in(jax.random.key(self.config.seed), 1)
         )
-        end, rule = training.until, training.independent_rule
-        certificate = certificate_of(trained, end, for_certificate)
+        end, rule = loop.until, loop.independent_rule
+        trained = measured(loop, for_certificate)
+        certificate = trained.certificate
         metrics = dataclasses.asdict(trained.metrics)
         result = {
             "problem": problem.name,
-            "dimension": problem.box.dimension,
-            "volume": 1.0 if problem.normalised else problem.box.volume,
-            "normalised": problem.normalised,
-            "method": type(training.method).__name__,
-            "finished": training.finished,
+            "dimension": problem.domain.dimension,
+            "normalised": problem.domain.normalised,
+            "method": type(loop.method).__name__,
+            "finished": loop.finished,
             "until": end,
             "has_reference": problem.reference is not None,
             "metrics": metrics,
@@ -312,7 +318,7 @@ class Run:
                 text = json.dumps(result, indent=1, allow_nan=False) + "\n"
                 write_whole(self.folder / "result.json", text.encode())
 
-        by_first(write)
+        on_primary(write)
         return result
 
     @contextmanager

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from .._training import Metrics, Training
-
-_NAMES = ("loss", "l2_error", "mass_error", "energy_error")
+from ..training import Metrics, Training
 
 
 class TensorBoard:
@@ -21,7 +19,8 @@ class TensorBoard:
         """Write new metrics."""
         if metrics is None:
             return
-        values = {n: getattr(metrics, n) for n in _NAMES}
+        values = {"loss": metrics.loss, "l2_error": metrics.l2_error}
+        values |= {f"errors/{name}": error for name, error in metrics.errors.items()}
         if metrics.scale is not None:
             values |= {"scale/least": metrics.scale[0], "scale/most": metrics.scale[1]}
         for name, value in values.items():

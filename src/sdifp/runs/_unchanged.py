@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._config import Config
+from .._config import Config, load_config
 from .._folder import PROBLEM_COPY, read_config
 from ._checkpoint import Found, latest_checkpoint
 
@@ -15,13 +15,17 @@ from ._checkpoint import Found, latest_checkpoint
 class Unchanged(NamedTuple):
     """A run whose problem may be executed."""
 
+    folder: Path
     config: Config
     "as it is in the folder"
     before: Config
     "as it was at the checkpoint"
     found: Found
-    digest: str | None
-    "of the problem file; None for a problem of the library"
+
+    @property
+    def copy(self) -> Path:
+        """The copy of the user's problem file, where there is one."""
+        return self.folder / PROBLEM_COPY
 
 
 def read_unchanged(
@@ -35,17 +39,22 @@ def read_unchanged(
     - `warn`: told of damaged checkpoints, and of a problem file that is accepted.
     - `accept_changed_problem`: whether the problem file may have been changed.
     """
-    config = read_config(folder)
+    read_config(folder)
+    config = load_config(folder / "config.toml")
     found = latest_checkpoint(folder / "checkpoints", warn)
     before = _config_of(found)
     if config.problem_file is None:
-        return Unchanged(config, before, found, None)
+        return Unchanged(folder, config, before, found)
     # The rest is compared when the configuration is complete; to complete it, the file
     # is executed.
     check_same(folder, before, dataclasses.replace(before, problem=config.problem))
     copy = folder / PROBLEM_COPY
     file = copy if copy.is_file() else config.problem_file
-    digest = digest_of(file)
+    try:
+        digest = digest_of(file.read_bytes())
+    except OSError:
+        # Told when it is executed.
+        digest = None
     was = found.info.get("problem_digest")
     if digest is not None and digest != was:
         what = (
@@ -59,7 +68,7 @@ def read_unchanged(
                 f"or accept_changed_problem=True to Run.open"
             )
         warn(f"{what}, which is accepted")
-    return Unchanged(config, before, found, digest)
+    return Unchanged(folder, config, before, found)
 
 
 def check_same(folder: Path, before: Config, now: Config) -> None:
@@ -72,35 +81,24 @@ def check_same(folder: Path, before: Config, now: Config) -> None:
         )
 
 
-def digest_of(file: Path) -> str | None:
-    """The SHA-256 of a file; None if it cannot be read."""
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError:
-        return None
+def digest_of(data: bytes) -> str:
+    """The SHA-256 of a problem file."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def _config_of(found: Found) -> Config:
     """The configuration of a checkpoint, which may be that of another version."""
-    fields: Any = found.info["config"]
-    versions: Any = found.info["versions"]
-    version = versions.get("sdifp") if isinstance(versions, dict) else None
     from .. import __version__
 
-    what = None
-    if not isinstance(fields, dict):
-        what = "it has no configuration"
-    else:
-        known = {f.name for f in dataclasses.fields(Config)}
-        unknown = sorted(map(repr, fields.keys() - known))
-        if unknown:
-            what = f"unknown field {', '.join(unknown)} in its configuration"
-    if what is None:
-        try:
-            return Config(**fields)
-        except (TypeError, ValueError) as error:
-            what = str(error)
-    raise ValueError(
-        f"{found.file} cannot be read by sdifp {__version__}: {what}; it was written "
-        f"by sdifp {version}: resume with that version, or begin a new run"
-    )
+    fields: Any = found.info["config"]
+    versions: Any = found.info["versions"]
+    try:
+        if not isinstance(fields, dict):
+            raise ValueError("it has no configuration")
+        return Config.read(fields)
+    except ValueError as error:
+        version = versions.get("sdifp") if isinstance(versions, dict) else None
+        raise ValueError(
+            f"{found.file} cannot be read by sdifp {__version__}: {error}; it was "
+            f"written by sdifp {version}: resume with that version, or begin a new run"
+        ) from None

@@ -1,31 +1,28 @@
-"""Which equations of a jaxpr act on each entry alone. Depends on JAX alone."""
+"""Which equations of a jaxpr act on each entry alone. Knows rules."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from ._products import evaluate
+from ._products import as_function
+from ._rules import rule_of
 
-CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
+_CALLS = {"jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint"}
 
-# fmt: off
-ELEMENTWISE = {
-    "abs", "acos", "acosh", "add", "add_any", "asin", "asinh", "atan", "atan2", "atanh",
-    "cbrt", "clamp", "convert_element_type", "copy", "copy_p", "cos", "cosh",
-    "digamma", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1",
-    "integer_pow", "lgamma", "log", "log1p", "logistic", "max", "min", "mul", "neg",
-    "nextafter", "polygamma", "pow", "reduce_precision", "rem", "rsqrt",
-    "select_n", "sin", "sinh", "sqrt", "square", "sub", "tan",
-    "tanh",
-}
-# fmt: on
 
-CONSTANT = {"ceil", "floor", "round", "sign", "stop_gradient"}
+def called(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
+    """The jaxpr and the constants of the function that an equation calls, if it only
+    does that."""
+    if eqn.primitive.name not in _CALLS:
+        return None
+    inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
+    return getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+
 
 # Elementwise too, inside functions that have a derivative rule of their own.
 _LOGIC = {"and", "eq", "ge", "gt", "is_finite", "le", "lt", "ne", "not", "or", "xor"}
-
-_ALL = ELEMENTWISE | CONSTANT | _LOGIC
 
 
 def is_elementwise(eqn: Any, places: list[int], order: int) -> bool:
@@ -40,7 +37,7 @@ def is_elementwise(eqn: Any, places: list[int], order: int) -> bool:
     - `places`: of the arguments that are differentiated.
     - `order`: of the highest derivative that is taken.
     """
-    if eqn.primitive.name in ELEMENTWISE:
+    if rule_of(eqn).elementwise:
         return True
     if eqn.primitive.name != "custom_jvp_call" or len(eqn.outvars) != 1:
         return False
@@ -67,13 +64,8 @@ def _rule(eqn: Any, places: list[int]) -> Any:
     """The jaxpr of an equation's value and derivative."""
 
     def rule(values: list[Any], tangents: list[Any]) -> Any:
-        def function(*parts: Any) -> Any:
-            full = list(values)
-            for k, part in zip(places, parts, strict=True):
-                full[k] = part
-            return evaluate(eqn, full)
-
-        return jax.jvp(function, tuple(values[k] for k in places), tuple(tangents))
+        function, at = as_function(eqn, places, values)
+        return jax.jvp(function, at, tuple(tangents))
 
     values = [
         jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type)
@@ -89,25 +81,23 @@ def _acts_on_entries(jaxpr: Any, shape: tuple[int, ...], order: int) -> bool:
         name = eqn.primitive.name
         if any(v.aval.shape not in (shape, ()) for v in eqn.outvars):
             return False
-        if name in CALLS:
-            inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-            if not _acts_on_entries(getattr(inner, "jaxpr", inner), shape, order):
+        inner = called(eqn)
+        if inner is not None:
+            if not _acts_on_entries(inner[0], shape, order):
                 return False
         elif name == "custom_jvp_call":
-            if not is_elementwise(eqn, _floating(eqn), order):
+            floating = [k for k, a in enumerate(eqn.invars) if is_floating(a)]
+            if not is_elementwise(eqn, floating, order):
                 return False
         elif name == "broadcast_in_dim":
             if eqn.invars[0].aval.shape != ():
                 return False
-        elif name not in _ALL:
+        elif not (name in _LOGIC or rule_of(eqn).elementwise or rule_of(eqn).constant):
             return False
     return True
 
 
-def _floating(eqn: Any) -> list[int]:
-    """The places of the arguments that have derivatives."""
-    return [
-        k
-        for k, a in enumerate(eqn.invars)
-        if jax.numpy.issubdtype(a.aval.dtype, jax.numpy.inexact)
-    ]
+def is_floating(var: Any) -> bool:
+    """Whether a variable of a jaxpr has derivatives."""
+    dtype = getattr(var.aval, "dtype", None)
+    return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))

@@ -14,17 +14,8 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array
 
-from ._elementwise import CALLS, CONSTANT, is_elementwise
-from ._jet import (
-    Collapse,
-    Jet,
-    broadcast,
-    compose,
-    constant,
-    densify,
-    multiply,
-    nested,
-)
+from ._elementwise import called, is_elementwise, is_floating
+from ._jet import Collapse, Jet, compose, constant, densify, multiply, nested
 from ._products import (
     as_function,
     evaluate,
@@ -33,26 +24,7 @@ from ._products import (
     sparse_product,
     sparse_sum,
 )
-
-# fmt: off
-# Linear in the arguments at these places, jointly; None: in all.
-_LINEAR: dict[str, set[int] | None] = {
-    **dict.fromkeys([
-        "add", "add_any", "broadcast_in_dim", "concatenate", "convert_element_type",
-        "copy", "copy_p", "cumsum", "expand_dims", "fft", "imag", "neg", "real",
-        "reduce_precision", "reduce_sum", "reduce_window_sum", "reshape", "rev",
-        "slice", "split", "squeeze", "sub", "transpose",
-    ]),
-    "div": {0},
-    "dynamic_slice": {0},
-    "dynamic_update_slice": {0, 1},
-    "gather": {0},
-    "pad": {0, 1},
-    "select_n": set(range(1, 256)),
-}
-# fmt: on
-
-_BILINEAR = {"mul", "dot_general", "conv_general_dilated"}
+from ._rules import rule_of
 
 # Longer chains of elementwise equations are differentiated in pieces: nested
 # derivatives of all of it would grow faster than those of its pieces.
@@ -62,6 +34,10 @@ _LONGEST = 32
 def flat_jaxpr(function: Callable[..., Array], *at: Any) -> core.ClosedJaxpr:
     """The jaxpr of a function, with the calls in it inlined."""
     closed = jax.make_jaxpr(function)(*at)
+    if len(closed.out_avals) != 1:
+        raise ValueError(
+            f"function must return one array, got {len(closed.out_avals)} of them"
+        )
     return jax.make_jaxpr(lambda *at: _inlined(closed.jaxpr, closed.consts, at)[0])(*at)
 
 
@@ -74,14 +50,8 @@ def _inlined(jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> 
 
     for eqn in jaxpr.eqns:
         values = [read(a) for a in eqn.invars]
-        if eqn.primitive.name in CALLS:
-            inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-            if isinstance(inner, core.ClosedJaxpr):
-                out = _inlined(inner.jaxpr, inner.consts, values)
-            else:
-                out = _inlined(inner, (), values)
-        else:
-            out = evaluate(eqn, values)
+        inner = called(eqn)
+        out = evaluate(eqn, values) if inner is None else _inlined(*inner, values)
         env.update(zip(eqn.outvars, out, strict=True))
     return [read(a) for a in jaxpr.outvars]
 
@@ -188,8 +158,8 @@ class Interpreter:
     def step(self, eqn: Any) -> None:
         """Evaluate one equation."""
         places = self.varying(eqn)
-        constant = eqn.primitive.name in CONSTANT
-        if not places or constant or not any(map(_is_floating, eqn.outvars)):
+        constant = rule_of(eqn).constant
+        if not places or constant or not any(map(is_floating, eqn.outvars)):
             out = evaluate(eqn, [self.primal(a) for a in eqn.invars])
         else:
             composed = self._compose(eqn, places)
@@ -198,7 +168,6 @@ class Interpreter:
 
     def _compose(self, eqn: Any, places: list[int]) -> Composed | None:
         """The equation as an elementwise function of one jet, if it is one."""
-        name = eqn.primitive.name
         if not is_elementwise(eqn, places, self.collapse.order):
             return None
         values = [self.read(a) for a in eqn.invars]
@@ -217,34 +186,24 @@ class Interpreter:
         if jnp.iscomplexobj(base.primal):
             # Not every function of complex values has a complex derivative.
             return None
-        return Composed(eqn, values, base, _is_linear(name, places))
+        return Composed(eqn, values, base, rule_of(eqn).is_linear(places))
 
     def _rule(self, eqn: Any, places: list[int]) -> list[Any]:
-        name, collapse = eqn.primitive.name, self.collapse
+        rule, collapse = rule_of(eqn), self.collapse
         jets = [self.jet(a) for a in eqn.invars]
         if any(j.index is not None for j in jets):
             sparse = self._sparse_rule(eqn, places, jets)
             if sparse is not None:
                 return [sparse]
             jets = [densify(j, collapse.directions) for j in jets]
-        if name in _BILINEAR and len(places) == 2:
-            return [self._product(eqn, *jets)]
-        if name == "div" and 1 in places:
-            inverse = compose(lambda x, take: 1.0 / x, jets[1], collapse)
-            shape = eqn.outvars[0].aval.shape
-            a, b = broadcast(jets[0], shape), broadcast(inverse, shape)
-            return [multiply(a, b, collapse, jnp.multiply)]
-        if _is_linear(name, places):
+        if rule.is_linear(places):
             return self._linear(eqn, places, jets)
+        if rule.jets is not None:
+            return [rule.jets(jets, collapse, **eqn.params)]
+        if rule.bilinear:
+            product = lambda x, y: evaluate(eqn, [x, y])[0]
+            return [multiply(jets[0], jets[1], collapse, product)]
         return self._fallback(eqn, places, jets)
-
-    def _product(self, eqn: Any, a: Jet, b: Jet) -> Jet:
-        if eqn.primitive.name != "mul":
-            both = lambda x, y: evaluate(eqn, [x, y])[0]
-            return multiply(a, b, self.collapse, both)
-        shape = eqn.outvars[0].aval.shape
-        a, b = broadcast(a, shape), broadcast(b, shape)
-        return multiply(a, b, self.collapse, jnp.multiply)
 
     def _linear(self, eqn: Any, places: list[int], jets: list[Jet]) -> list[Jet]:
         """An equation that is affine in the arguments that vary."""
@@ -256,7 +215,7 @@ class Interpreter:
             one = lambda r: None if r is None else product(r[None], weight)[0]
             primal = product(jet.primal[None], weight)[0]
             return [Jet(primal, tuple(map(rows, jet.lower)), one(jet.top))]
-        function, primals = as_function(eqn, places, jets)
+        function, primals = as_function(eqn, places, [j.primal for j in jets])
 
         def slope(*tangents: Array) -> tuple[Array, ...]:
             return jax.jvp(function, primals, tangents)[1]
@@ -281,8 +240,8 @@ class Interpreter:
         ]
 
     def _fallback(self, eqn: Any, places: list[int], jets: list[Jet]) -> list[Any]:
-        floating = list(map(_is_floating, eqn.outvars))
-        everything, primals = as_function(eqn, places, jets)
+        floating = list(map(is_floating, eqn.outvars))
+        everything, primals = as_function(eqn, places, [j.primal for j in jets])
 
         def function(*parts: Array) -> tuple[Array, ...]:
             out = everything(*parts)
@@ -293,10 +252,11 @@ class Interpreter:
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(
-                f"u cannot be differentiated through the primitive {name_of(eqn)!r}: "
-                f"it has no rule in Taylor mode, and jax.jvp says: {reason}"
+                f"the function cannot be differentiated through the primitive "
+                f"{_name(eqn)!r}: it has no rule in Taylor mode, and jax.jvp says: "
+                f"{reason}"
             ) from error
-        self.fallbacks.add(name_of(eqn))
+        self.fallbacks.add(_name(eqn))
         out: list[Any] = list(everything(*primals))
         for m, k in enumerate(k for k, keep in enumerate(floating) if keep):
             out[k] = Jet(out[k], tuple(row[m] for row in lower), top[m])
@@ -315,20 +275,7 @@ class Interpreter:
         return None
 
 
-def _is_linear(name: str, places: list[int]) -> bool:
-    """Whether a primitive is affine in the arguments at these places, jointly."""
-    if name in _BILINEAR:
-        return len(places) == 1
-    linear = _LINEAR.get(name, set())
-    return linear is None or linear.issuperset(places)
-
-
-def _is_floating(var: Any) -> bool:
-    dtype = getattr(var.aval, "dtype", None)
-    return dtype is not None and bool(jnp.issubdtype(dtype, jnp.inexact))
-
-
-def name_of(eqn: Any) -> str:
+def _name(eqn: Any) -> str:
     """The name of a primitive, and of the function if it calls one."""
     name = eqn.primitive.name
     inner = eqn.params.get("name")

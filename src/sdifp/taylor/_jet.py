@@ -107,22 +107,6 @@ def densify(jet: Jet, directions: int) -> Jet:
     return Jet(jet.primal, tuple(map(rows, jet.lower)), add(jet.top, loose))
 
 
-def broadcast(jet: Jet, shape: tuple[int, ...]) -> Jet:
-    """A dense jet, repeated along axes of length one to a shape, or from a scalar."""
-    if jet.primal.shape == shape:
-        return jet
-
-    def rows(a: Rows) -> Rows:
-        if a is None:
-            return None
-        if a.ndim == 1:
-            a = a.reshape(-1, *[1] * len(shape))
-        return jnp.broadcast_to(a, (a.shape[0], *shape))
-
-    top = None if jet.top is None else jnp.broadcast_to(jet.top, shape)
-    return Jet(jnp.broadcast_to(jet.primal, shape), tuple(map(rows, jet.lower)), top)
-
-
 @functools.cache
 def _partitions(order: int) -> list[tuple[int, ...]]:
     """The partitions of an integer, each as its parts in falling order."""
@@ -277,12 +261,9 @@ def nested(
     """Coefficients of the outputs of any function of dense jets, by nested `jax.jvp`
     along the curves: those of lower order, then the collapsed ones."""
     order, primals = collapse.order, tuple(j.primal for j in jets)
-    shapes = [(collapse.directions, *p.shape) for p in primals]
+    zeros = lambda p: jnp.zeros((collapse.directions, *p.shape), p.dtype)
     rows = [
-        [
-            jnp.zeros(shape, j.primal.dtype) if (row := j.lower[k]) is None else row
-            for j, shape in zip(jets, shapes, strict=True)
-        ]
+        [zeros(j.primal) if (row := j.lower[k]) is None else row for j in jets]
         for k in range(order - 1)
     ]
 
@@ -291,13 +272,13 @@ def nested(
         input's own."""
 
         def curve(s: Array) -> tuple[Array, ...]:
-            point = list(primals)
-            for j in range(len(point)):
-                tail = jnp.zeros_like(point[j])
+            point = []
+            for j, x in enumerate(primals):
+                tail = jnp.zeros_like(x)
                 for row in reversed(rows):
                     # Each argument has a precision of its own.
                     tail = s.astype(tail.real.dtype) * (row[j] + tail)
-                point[j] = point[j] + tail
+                point.append(x + tail)
             return function(*point)
 
         out: list[tuple[Array, ...]] = []
@@ -326,11 +307,8 @@ def nested(
 
             top = tuple(0.5 * jnp.sum(r, 0) for r in jax.vmap(second)(first, dual))
     if any(j.top is not None for j in jets):
-        own = jax.jvp(
-            function,
-            primals,
-            tuple(jnp.zeros_like(j.primal) if j.top is None else j.top for j in jets),
-        )[1]
+        tops = [jnp.zeros_like(j.primal) if j.top is None else j.top for j in jets]
+        own = jax.jvp(function, primals, tuple(tops))[1]
         top = tuple(map(add, top, own)) if top else own
     count = len(jax.eval_shape(function, *primals))
     return lower or [(None,) * count] * (order - 1), top or (None,) * count

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array
 
+from ._interpreter import Composed, Interpreter
 from ._jet import Collapse, Jet, constant, densify, only_top
-from ._taylor import Composed, Interpreter
 
 
 def identity_jet(x: Array, top: Array | None, order: int) -> Jet:
@@ -109,9 +109,9 @@ def through_layer(
     collapse: Collapse,
     token: Array | None,
 ) -> tuple[Array, Array, Array, set[str]]:
-    """The value of a function, its gradient by the first argument, its collapsed
-    coefficient of order 2 over all coordinates of that, and the primitives that had no
-    rule."""
+    """The value of a function, its gradient with respect to the first argument, its
+    collapsed coefficient of order 2 over all coordinates of that, and the primitives
+    that had no rule."""
     stage, exits, later = _first_layer(closed, inputs, collapse, token)
     dtype = inputs[0].primal.dtype
     blocks = [e.lower[0] for e in exits.values()]
@@ -121,8 +121,7 @@ def through_layer(
         raise ValueError("ThroughLayer() needs a first layer of real numbers")
     if not exits:
         out = stage.jet(closed.jaxpr.outvars[0])
-        top = jnp.zeros((), dtype) if out.top is None else out.top
-        return out.primal, jnp.zeros(d, dtype), top, stage.fallbacks
+        return *_second_order(out, jnp.zeros((d, 0), dtype)), stage.fallbacks
     slope = jnp.concatenate(
         [
             jnp.zeros((d, size), dtype) if b is None else b.reshape(d, size)
@@ -146,10 +145,17 @@ def through_layer(
     for eqn in later:
         rest.step(eqn)
     out = densify(rest.jet(closed.jaxpr.outvars[0]), width)
+    return *_second_order(out, slope), stage.fallbacks | rest.fallbacks
+
+
+def _second_order(out: Jet, slope: Array) -> tuple[Array, Array, Array]:
     top = jnp.zeros_like(out.primal) if out.top is None else out.top
     by_layer = out.lower[0]
-    gradient = jnp.zeros(d, dtype) if by_layer is None else slope @ by_layer
-    return out.primal, gradient, top, stage.fallbacks | rest.fallbacks
+    if by_layer is None:
+        gradient = jnp.zeros((slope.shape[0], *out.primal.shape), slope.dtype)
+    else:
+        gradient = jnp.tensordot(slope, by_layer, 1)
+    return out.primal, gradient, top
 
 
 def _unit_jet(old: Jet, start: int, size: int, width: int) -> Jet:

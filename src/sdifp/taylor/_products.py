@@ -19,17 +19,17 @@ def evaluate(eqn: Any, values: Sequence[Any]) -> list[Any]:
 
 
 def as_function(
-    eqn: Any, places: list[int], jets: list[Jet]
+    eqn: Any, places: list[int], values: Sequence[Any]
 ) -> tuple[Callable[..., tuple[Any, ...]], tuple[Array, ...]]:
-    """The equation as a function of the arguments that vary, and their values."""
+    """An equation as a function of the arguments at some places, and their values."""
 
     def function(*parts: Array) -> tuple[Any, ...]:
-        values = [j.primal for j in jets]
+        full = list(values)
         for k, part in zip(places, parts, strict=True):
-            values[k] = part
-        return tuple(evaluate(eqn, values))
+            full[k] = part
+        return tuple(evaluate(eqn, full))
 
-    return function, tuple(jets[k].primal for k in places)
+    return function, tuple(values[k] for k in places)
 
 
 def _contracted(eqn: Any, at: int) -> int | None:
@@ -147,7 +147,7 @@ def sparse_product(
     jet, weight = jets[at], jets[1 - at].primal
     product = matrix_product(eqn, [at], token)
     if product is None:
-        whole = lambda v: as_function(eqn, [at], jets)[0](v)[0]
+        whole = lambda v: as_function(eqn, [at], [j.primal for j in jets])[0](v)[0]
     else:
         whole = lambda v: product(v[None], weight)[0]
     # Only the rows of the matrix that the entries meet, first by place in the row.

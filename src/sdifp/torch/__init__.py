@@ -16,13 +16,13 @@ from .._core import Certificate as Certificate
 from .._core import CertificateRow as CertificateRow
 from .._core import RelativeFloor as RelativeFloor
 from .._core import Status as Status
+from ._conserve import conserve as conserve
 from ._field import ConservedField as ConservedField
-from ._field import conserve as conserve
-from ._field_at import FieldAt as FieldAt
 from ._freeze import FrozenField as FrozenField
 from ._gradient import Detached as Detached
 from ._gradient import Exact as Exact
 from ._gradient import Subsampled as Subsampled
 from ._rule import Rule as Rule
+from ._slice import FieldSlice as FieldSlice
 
 del _torch

@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._core import Certificate, assemble, time_list
+from .._core import Certificate, assemble
+from ..invariants import densities, time_list
 from ._field import ConservedField, check_same_box
-from ._field_at import FieldAt
 from ._module import dtype_of
 from ._rule import Rule
+from ._slice import FieldSlice
 
 # Points that are evaluated at a time.
 _CHUNK = 2**16
@@ -24,11 +25,12 @@ def certify(
     import jax
 
     from .._domain import Box
-    from .._field import independent_rule
-    from .._quadrature import rule_for
+    from ..field import independent_rule
+    from ..quadrature import rule_for
 
     device = field.rule.nodes.device
-    box = Box(field.rule.lower, field.rule.upper, field.rule.periodic.tolist())
+    own = field.rule
+    box = Box(own.lower, own.upper, own.periodic.tolist(), own.normalised)
     keys = jax.random.split(jax.random.key(seed), 3)
     base = independent_rule(box, field.rule.size, keys[0])
     rules = [Rule.of(r).to(device) for r in base.replicates(keys[1], replicates)]
@@ -65,15 +67,13 @@ def certify(
     )
 
 
-def _integrals(field: ConservedField, now: FieldAt, rule: Rule) -> np.ndarray:
-    """Of the field, of its square, and of its square about the target mean."""
+def _integrals(field: ConservedField, now: FieldSlice, rule: Rule) -> np.ndarray:
+    """Of the density of each invariant, and of the square of each component."""
     nodes, sums = rule.nodes.to(dtype_of(field.net)), []
-    centre = torch.stack(
-        [rule.weights.new_zeros(()) if m is None else m.reshape(()) for m in now.means]
-    )
+    means = [0.0 if m is None else m.reshape(()) for m in now.means]
     for x, weights in zip(nodes.split(_CHUNK), rule.weights.split(_CHUNK), strict=True):
         values = now.unchecked(x).double().reshape(len(x), -1)
-        powers = torch.stack([values, values**2, (values - centre) ** 2])
-        sums.append((weights[:, None] * powers).sum(1))
+        rows = torch.stack(densities(field.prescribed.invariants, values, means))
+        sums.append((weights * rows).sum(1))
     total = torch.stack(sums).sum(0) / rule.weights.sum()
     return field.prescribed.volume * total.cpu().numpy()

@@ -1,6 +1,6 @@
-"""conserve: a module whose integrals hold at every time."""
+"""A module whose integrals hold at every time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,41 +9,35 @@ from torch import Tensor, nn
 
 from .._core import (
     AbsoluteFloor,
+    Correction,
     FieldLimits,
     Prescribed,
     RelativeFloor,
-    Target,
-    prescribe,
     solve,
-    time_list,
 )
-from ._buffers import Float64Buffers
-from ._field_at import FieldAt
-from ._gradient import Exact, GradientMode, Subsampled
-from ._module import (
-    Parameters,
-    call_module,
-    check_module,
-    check_rows,
-    device_of,
-    dtype_of,
-    find_call,
-)
-from ._moments import Network, Part, moments_at
+from ..invariants import Target, time_list
+from ._buffers import float64_apply
+from ._gradient import GradientMode, Subsampled
+from ._module import Parameters, call_module, check_rows, device_of, dtype_of
+from ._moments import moments_at
 from ._rule import Rule
-from ._targets import target_at, without_tensors
+from ._slice import FieldSlice
+from ._sums import Network, Part
+from ._targets import target_at
 
 if TYPE_CHECKING:
     from .._core import Certificate
     from ._freeze import FrozenField
 
 
-class ConservedField(Float64Buffers):
+class ConservedField(nn.Module):
     """A network with prescribed integrals; made by `conserve`.
 
     Call it as you called the network. Its parameters and its `state_dict` are those of
     the network, under `net.`.
     """
+
+    _apply = float64_apply
 
     _subset: Tensor | None
     _factor: Tensor | None
@@ -67,8 +61,7 @@ class ConservedField(Float64Buffers):
         self.gradient, self.floor = gradient, floor
         self.takes, self.is_flat, self.components = takes, is_flat, components
         # Targets that are modules themselves move and train with the field.
-        of_all = [prescribed.of(k).values() for k in range(len(prescribed.mass))]
-        given = [target.given for targets in of_all for target in targets]
+        given = [invariant.target.given for invariant in prescribed.invariants]
         self.targets = nn.ModuleList(g for g in given if isinstance(g, nn.Module))
         self._has_parameters = next(net.parameters(), None) is not None
         # The nodes that the gradient is estimated from.
@@ -113,7 +106,7 @@ class ConservedField(Float64Buffers):
                 )
         return self.at(times)(x)
 
-    def at(self, t: Tensor | float | None = None) -> FieldAt:
+    def at(self, t: Tensor | float | None = None) -> FieldSlice:
         """The field at one time, or at several, of any shape; left out if the network
         has none."""
         if (t is not None) != self.has_time:
@@ -142,7 +135,7 @@ class ConservedField(Float64Buffers):
         )
         parts, means = [], []
         limits = FieldLimits.of(torch.finfo(dtype_of(self.net)))
-        for k in range(len(self.prescribed.mass)):
+        for k in range(self.prescribed.components):
             own, eps = raw.component(k), torch.finfo(torch.float64).eps
             targets = self.prescribed.moments(k, lambda g: target_at(g, times))
             for name, value in targets.items():
@@ -165,9 +158,10 @@ class ConservedField(Float64Buffers):
             else:
                 zero = torch.zeros_like(own.pivot)
                 none = zero.to(torch.int32)
-                parts.append((torch.ones_like(zero), zero, zero, zero, none))
-        coefficients = tuple(torch.stack(c, -1) for c in zip(*parts, strict=True))
-        return FieldAt(self, given, raw, coefficients, means)
+                one = torch.ones_like(zero)
+                parts.append(Correction(one, zero, zero, zero, none))
+        correction = Correction(*(torch.stack(c, -1) for c in zip(*parts, strict=True)))
+        return FieldSlice(self, given, raw, correction, means)
 
     def raw(
         self, x: Tensor, t: Tensor | None, parameters: Parameters | None = None
@@ -209,7 +203,7 @@ class ConservedField(Float64Buffers):
                     f"with u.to({str(given.device)!r})"
                 )
 
-    def redraw(
+    def resample(
         self, generator: torch.Generator | None = None, *, rule: bool | None = None
     ) -> None:
         """Fresh randomness for one training step.
@@ -217,13 +211,13 @@ class ConservedField(Float64Buffers):
         **Arguments:**
 
         - `generator`: by default the global one.
-        - `rule`: whether to redraw the rule as well as the nodes of the gradient. By
+        - `rule`: whether to resample the rule as well as the nodes of the gradient. By
             default where the rule is randomised, in more than three dimensions.
         """
         if rule is None:
             rule = self.rule.dimension > 3 and self.rule.is_randomised
         if rule:
-            self.rule.redraw(generator)
+            self.rule.resample(generator)
         if isinstance(self.gradient, Subsampled):
             self._subset, self._factor = self.rule.sample(
                 self.gradient.k,
@@ -311,116 +305,8 @@ class ConservedField(Float64Buffers):
 
     def extra_repr(self) -> str:
         """The targets, for print."""
-        targets = [self.prescribed.of(k) for k in range(len(self.prescribed.mass))]
-        shown = targets[0] if len(targets) == 1 else targets
-        return f"targets={shown}, gradient={self.gradient}"
-
-
-def conserve(
-    module: nn.Module,
-    rule: Any,
-    mass: Any = None,
-    energy: Any = None,
-    *,
-    variance: Any = None,
-    profile: Callable[[Tensor], Tensor] | None = None,
-    gradient: GradientMode = Exact(),
-    floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
-    normalised: bool = False,
-    has_time: bool | None = None,
-    times: Sequence[float] | None = None,
-) -> ConservedField:
-    """Wrap a module so that its integrals hold on a rule, at every time.
-
-    **Arguments:**
-
-    - `module`: takes points (N, d) and times (N, 1); or both side by side, (N, d + 1),
-        time last; or points alone. It returns (N,), (N, 1), or (N, components), and
-        treats every row by itself. It is kept, not copied.
-    - `rule`: the quadrature rule on which the integrals hold: a rule of `sdifp`, or a
-        `Rule`. It moves to the device of the module.
-    - `mass`: the integral of u over the box: a number, or a differentiable function
-        of a tensor of times, one number each. For several components a list with one
-        entry each, None where there is no target; components without targets are left
-        as they are.
-    - `energy`: the integral of u^2 (not the mechanical energy), likewise. Either may
-        be left out.
-    - `variance`: the integral of `(u - m)^2`, where m is the mean of u: that is
-        `energy - mass^2 / volume`, instead of the energy. It keeps the digits of a
-        variation that is small beside the mean.
-    - `profile`: the function of points (N, d) that the shift multiplies; one that
-        vanishes on the boundary keeps homogeneous Dirichlet data.
-    - `gradient`: how the moments are differentiated by the parameters: `Exact()`,
-        `Subsampled(k)`, or for comparison `Detached()`.
-    - `floor`: the least variance to divide by.
-    - `normalised`: the targets are integrals over the volume of the box, that is,
-        means. Needed where the volume overflows, in very high dimension.
-    - `has_time`: whether the module depends on time. Found out by calling it; needed
-        for one that takes any number of columns.
-    - `times`: times at which to check at once that the targets can be met.
-
-    Examples:
-        >>> import torch, sdifp, sdifp.torch
-        >>> rule = sdifp.rule_for(sdifp.Box([0.0], [2.0], periodic=True), 64)
-        >>> net = torch.nn.Sequential(
-        ...     torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)
-        ... )
-        >>> u = sdifp.torch.conserve(net, rule, mass=1.0, energy=lambda t: 2.0 + t)
-        >>> now = u.at(0.5)(u.rule.nodes.float()).double()
-        >>> print(f"{2 * now.mean():.4f} {2 * (now**2).mean():.4f}")
-        1.0000 2.5000
-    """
-    if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"module must be a torch.nn.Module, got {type(module).__name__}; JAX "
-            f"networks are for sdifp.conserve"
-        )
-    if not isinstance(gradient, GradientMode):
-        raise TypeError(
-            f"gradient must be Exact(), Subsampled(k) or Detached() of sdifp.torch, "
-            f"got {gradient!r}"
-        )
-    rule = Rule.of(rule)
-    check_rows(module)
-    device = check_module(module, gradient)
-    if device is not None:
-        rule = rule.to(device)
-    check_subset(gradient, rule)
-    takes, shape = find_call(module, rule, has_time)
-    components = shape[1] if len(shape) == 2 and shape[1] > 1 else None
-    limits = np.finfo(np.float64)
-    low, high = np.log(limits.tiny), np.log(limits.max)
-    if not normalised and not low < rule.log_volume < high:
-        raise ValueError(
-            f"the volume of the box, exp({rule.log_volume:.6g}), does not fit float64; "
-            f"give means as targets, with normalised=True"
-        )
-    prescribed = prescribe(
-        without_tensors("mass", mass, components),
-        without_tensors("energy", energy, components),
-        without_tensors("variance", variance, components),
-        components=components,
-        has_time=takes != "x",
-        has_profile=profile is not None,
-        volume=1.0 if normalised else rule.volume,
-        nodes=rule.size,
-    )
-    if profile is not None:
-        _check_profile(profile, rule)
-    field = ConservedField(
-        module,
-        rule,
-        prescribed,
-        profile=profile,
-        gradient=gradient,
-        floor=floor,
-        takes=takes,
-        is_flat=len(shape) == 1,
-        components=components,
-    )
-    if times is not None:
-        field.check(times)
-    return field
+        targets = {i.name: i.target for i in self.prescribed.invariants}
+        return f"targets={targets}, gradient={self.gradient}"
 
 
 def check_same_box(name: str, rule: Rule, other: Rule) -> None:
@@ -442,22 +328,3 @@ def check_subset(gradient: GradientMode, rule: Rule) -> None:
         raise ValueError(
             f"k must be at most the {rule.size} nodes of the rule, got {gradient.k}"
         )
-
-
-def _check_profile(profile: Callable[[Tensor], Tensor], rule: Rule) -> None:
-    values = profile(rule.nodes)
-    if values.shape not in ((rule.size,), (rule.size, 1)):
-        raise ValueError(
-            f"profile must return one number for each point, got shape "
-            f"{tuple(values.shape)} for {rule.size} points"
-        )
-    if values.requires_grad:
-        raise ValueError("profile must not have parameters that require grad")
-    terms = rule.weights * values.double().reshape(-1)
-    if not bool(torch.isfinite(terms).all()):
-        raise ValueError("profile must be finite on the nodes of the rule")
-    mean, size = float(terms.sum()), float(terms.abs().sum())
-    if size == 0.0:
-        raise ValueError("profile must not be zero on every node of the rule")
-    if abs(mean) <= 4 * torch.finfo(torch.float64).eps * size:
-        raise ValueError("profile must not have mean zero on the rule")

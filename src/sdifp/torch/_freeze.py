@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .._core import FrozenTables, Status, fit_arrays, load_frozen, save_frozen, tabulate
-from ._buffers import Float64Buffers
+from ._buffers import float64_apply
 from ._field import ConservedField
 from ._module import call_module, device_of, dtype_of
 
@@ -22,7 +22,7 @@ _CALLS = ("x", "xt", "x, t")
 _ORDERS = 4
 
 
-class FrozenField(Float64Buffers):
+class FrozenField(nn.Module):
     """A conserved field whose scale and shift are interpolated in time: a point costs
     one evaluation of the network, one multiplication and one addition.
 
@@ -32,6 +32,8 @@ class FrozenField(Float64Buffers):
     `torch.export` take it. Derivatives by t are those of the interpolant, up to the
     fourth.
     """
+
+    _apply = float64_apply
 
     times: Tensor
     weights: Tensor

@@ -6,6 +6,8 @@ nodes of the rule. They differ in the gradient by the parameters, and in its cos
 
 import dataclasses
 
+from .._core import check_count
+
 # Rows of one evaluation of the network, times and nodes together.
 _CHUNK = 4096
 
@@ -23,7 +25,7 @@ class Exact:
     chunk: int = _CHUNK
 
     def __post_init__(self) -> None:
-        _check("chunk", self.chunk)
+        check_count("chunk", self.chunk)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Subsampled:
     """An unbiased gradient from `k` random nodes; value and derivatives in time stay
     exact on all of them.
 
-    Needs fresh randomness in every step: call `u.redraw()` before it. Without it the
+    Needs fresh randomness in every step: call `u.resample()` before it. Without it the
     gradient is the exact one.
 
     **Arguments:**
@@ -47,8 +49,8 @@ class Subsampled:
     chunk: int = _CHUNK
 
     def __post_init__(self) -> None:
-        _check("k", self.k)
-        _check("chunk", self.chunk)
+        check_count("k", self.k)
+        check_count("chunk", self.chunk)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +67,7 @@ class Detached:
     chunk: int = _CHUNK
 
     def __post_init__(self) -> None:
-        _check("chunk", self.chunk)
+        check_count("chunk", self.chunk)
 
 
 GradientMode = Exact | Subsampled | Detached
-
-
-def _check(name: str, count: object) -> None:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise ValueError(f"{name} must be a positive integer, got {count!r}")

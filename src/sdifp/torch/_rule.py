@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ._buffers import Float64Buffers
-
-# How far from 1 the sum of given weights may be: rounding in float32 passes, a
-# forgotten normalisation does not.
-_SUM_TOLERANCE = 1e-5
+from .._core import check_weights
+from ._buffers import float64_apply
 
 
-class Rule(Float64Buffers):
+class Rule(nn.Module):
     """Nodes `x_i` on a box and weights `w_i > 0` with `sum w_i = 1`.
 
     Rules of `sdifp`, such as `sdifp.rule_for(box, 128)`, become one by themselves where
@@ -25,11 +22,13 @@ class Rule(Float64Buffers):
 
     **Arguments:**
 
-    - `lower`, `upper`: the bounds of the box, one number an axis.
+    - `lower`, `upper`: the bounds of the box, one number per axis.
     - `nodes`: shape (M, d), inside the box.
     - `weights`: shape (M,), positive, with sum 1; equal if left out.
     - `periodic`: the axes on which the field is periodic, which lets `certificate`
         look at the continuum with more digits.
+    - `normalised`: integrals over the box are means: its volume counts as 1. Needed
+        where the volume overflows, in very high dimension.
     - `name`: what the rule is called in print.
 
     Examples:
@@ -37,6 +36,8 @@ class Rule(Float64Buffers):
         >>> sdifp.torch.Rule([0.0], [1.0], [[0.1], [0.4], [0.9]])
         points(3 nodes, 1 dimension)
     """
+
+    _apply = float64_apply
 
     nodes: Tensor
     "shape (M, d), float64"
@@ -52,6 +53,7 @@ class Rule(Float64Buffers):
         weights: Any = None,
         *,
         periodic: bool | Sequence[bool] | np.ndarray = False,
+        normalised: bool = False,
         name: str = "points",
     ) -> None:
         super().__init__()
@@ -66,6 +68,7 @@ class Rule(Float64Buffers):
                 f"upper must be above lower on every axis, got {lower!r} and {upper!r}"
             )
         self.periodic = np.broadcast_to(np.asarray(periodic, bool), self.lower.shape)
+        self.normalised = normalised
         points = torch.as_tensor(nodes).detach().to(torch.float64)
         if points.ndim != 2 or points.shape[1] != self.dimension or not len(points):
             raise ValueError(
@@ -84,7 +87,7 @@ class Rule(Float64Buffers):
                 f"outside)"
             )
         self.name = name
-        # What kind of rule this is decides how a redraw changes the nodes and how a
+        # What kind of rule this is decides how a resample changes the nodes and how a
         # sample of them is spread.
         self._family = "points"
         self._folded = np.zeros(self.dimension, bool)
@@ -98,7 +101,7 @@ class Rule(Float64Buffers):
         """A copy of a rule, or a rule of `sdifp` as tensors in float64."""
         if isinstance(rule, Rule):
             return copy.deepcopy(rule)
-        if not all(hasattr(type(rule), a) for a in ("at", "block", "redraw")):
+        if not all(hasattr(type(rule), a) for a in ("at", "block", "resample")):
             raise TypeError(
                 f"rule must be a rule of sdifp, such as sdifp.rule_for(box, 128), or a "
                 f"sdifp.torch.Rule, got {type(rule).__name__}"
@@ -110,6 +113,7 @@ class Rule(Float64Buffers):
         out = Rule(
             *(box.lower, box.upper, nodes, weights),
             periodic=box.periodic,
+            normalised=box.normalised,
             name=rule.name,
         )
         if not rule.is_randomised:
@@ -148,19 +152,19 @@ class Rule(Float64Buffers):
     @property
     def log_volume(self) -> float:
         """The natural logarithm of the volume of the box."""
-        return math.fsum(np.log(self.upper - self.lower))
+        return 0.0 if self.normalised else math.fsum(np.log(self.upper - self.lower))
 
     @property
     def volume(self) -> float:
-        """The volume of the box."""
-        return float(np.prod(self.upper - self.lower))
+        """The volume of the box, 1 where integrals are means."""
+        return 1.0 if self.normalised else float(np.prod(self.upper - self.lower))
 
     @property
     def is_randomised(self) -> bool:
-        """Whether `redraw` gives fresh nodes."""
+        """Whether `resample` gives fresh nodes."""
         return self._family != "points"
 
-    def redraw(self, generator: torch.Generator | None = None) -> None:
+    def resample(self, generator: torch.Generator | None = None) -> None:
         """Replace the nodes by fresh ones of the same kind."""
         device = self.nodes.device
         source = device if generator is None else generator.device
@@ -184,8 +188,8 @@ class Rule(Float64Buffers):
         else:
             raise ValueError(
                 f"the rule {self.name} is not randomised here, so it cannot be "
-                f"redrawn; sobol, lattice, halton, monte_carlo and a trapezoid rule on "
-                f"a fully periodic box can"
+                f"resampled; sobol, lattice, halton, monte_carlo and a trapezoid rule "
+                f"on a fully periodic box can"
             )
         if self._folded.any():
             folded = torch.as_tensor(self._folded, device=device)
@@ -252,21 +256,5 @@ def _weights(given: Any, points: Tensor) -> Tensor:
     if given is None:
         return torch.full((size,), 1.0 / size, dtype=points.dtype, device=points.device)
     weights = torch.as_tensor(given, device=points.device).detach().to(points.dtype)
-    if weights.shape != (size,):
-        raise ValueError(
-            f"weights must have shape ({size},), one for each node, got "
-            f"{tuple(weights.shape)}"
-        )
-    bad = torch.nonzero(~((weights > 0.0) & torch.isfinite(weights)))
-    if len(bad):
-        i = int(bad[0])
-        raise ValueError(
-            f"weights must be positive and finite, got weights[{i}] = "
-            f"{float(weights[i])} ({len(bad)} of {size} are not)"
-        )
-    total = math.fsum(weights.tolist())
-    if abs(total - 1.0) > _SUM_TOLERANCE:
-        raise ValueError(
-            f"weights must sum to 1, got {total:.9g}; pass weights / weights.sum()"
-        )
-    return weights / total
+    checked = check_weights(weights.cpu().numpy(), size)
+    return weights / math.fsum(checked.tolist())

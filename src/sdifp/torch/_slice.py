@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._core import Status
+from .._core import Correction, Status
 from ._moments import Moments
 
 
-class FieldAt:
+class FieldSlice:
     """A conserved field at given times: the quadrature is done, points cost one
     evaluation of the network and one multiplication and addition."""
 
@@ -18,27 +18,27 @@ class FieldAt:
         field: Any,
         times: Tensor | None,
         moments: Moments,
-        coefficients: tuple[Tensor, ...],
+        correction: Correction,
         means: list[Tensor | None],
     ) -> None:
         self._field, self._times, self.moments = field, times, moments
-        self._scale, self._level, self._pivot, self._offset, self._status = coefficients
+        self._correction = correction
         self.means = means
 
     @property
     def scale(self) -> Tensor:
         """alpha, for each time and component."""
-        return self._outside(self._scale)
+        return self._outside(self._correction.scale)
 
     @property
     def shift(self) -> Tensor:
         """beta, for each time and component; it multiplies the profile."""
-        return self._outside(self._level - self._scale * (self._pivot + self._offset))
+        return self._outside(self._correction.shift)
 
     @property
     def status(self) -> Tensor:
         """A `Status` for each time and component."""
-        return self._outside(self._status)
+        return self._outside(self._correction.status)
 
     def _outside(self, rows: Tensor) -> Tensor:
         """Of the shape of the times, and of the components where there are several."""
@@ -66,15 +66,8 @@ class FieldAt:
         x = x.reshape(-1, x.shape[-1])
         raw = field.raw(x, times)
         phi = field.profile_at(x)
-        values = raw.double()
-        if phi is None:
-            centred = (values - self._pivot) - self._offset
-            out = self._level + self._scale * centred
-        else:
-            phi = phi[:, None]
-            centred = (values - self._pivot * phi) - self._offset * phi
-            out = self._level * phi + self._scale * centred
-        out = out.to(raw.dtype)
+        phi = None if phi is None else phi[:, None]
+        out = self._correction.apply(raw.double(), phi).to(raw.dtype)
         return (
             out[:, 0].reshape(shape)
             if field.is_flat
@@ -86,7 +79,7 @@ class FieldAt:
         looked at: not where PyTorch compiles, exports or maps over a batch."""
         if torch.compiler.is_compiling():
             return
-        status = self._status
+        status = self._correction.status
         try:
             is_met = not bool((status >= int(Status.DEGENERATE)).any())
         except RuntimeError:
@@ -122,7 +115,7 @@ class FieldAt:
         total = torch.zeros_like(raw[..., 0])
         for k, mean in enumerate(self.means):
             # A component without targets has scale 1 and adds nothing.
-            factor = self._scale[..., k].abs()
+            factor = self._correction.scale[..., k].abs()
             live = factor > 0.0
             total = total + torch.log(torch.where(live, factor, 1.0)) ** 2
             if mean is not None:

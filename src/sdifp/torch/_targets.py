@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._core import Target
+from ..invariants import Target
 
 
 def target_at(target: Target, times: Tensor) -> Tensor | float:

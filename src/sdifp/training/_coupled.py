@@ -16,57 +16,43 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._field import ConservedField, FieldAt, at_with_series
-from .._mesh import alone, averaged
+from .._mesh import averaged, device_local
+from ..correction import Correction
+from ..field import Expansion, as_field
 
 Row = Callable[[Any, Array, Array], Array]
 """A function of (u, x, t) that returns one number."""
 
 
-class Coefficients(eqx.Module):
-    """Scale and offset of a correction as polynomials about one time: all that the
-    derivatives by t up to some order see of them."""
-
-    live: Float[Array, "terms 2"]
-    "scale and offset: value, first derivative, ..."
-    level: Float[Array, " terms"]
-    pivot: Float[Array, ""]
-
-
-class FrozenCorrection(eqx.Module):
-    """A corrected field near one time, with given coefficients."""
+class NearOneTime(eqx.Module):
+    """A corrected field near one time, with given coefficients: polynomials in t, all
+    that derivatives in t up to some order see of them."""
 
     net: Callable[..., Array]
-    coefficients: Coefficients
+    correction: Correction
+    "with derivatives in t on the first axis; the pivot is constant"
     time: Float[Array, ""]
     profile: Callable[[Array], Array] | None = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
         """The value at one point; right to the order of the coefficients in t."""
-        c, since = self.coefficients, t - self.time
+        c, since = self.correction, t - self.time
         powers = jnp.stack([since**k / math.factorial(k) for k in range(c.level.size)])
-        scale, offset = powers @ c.live
-        level = powers @ c.level
+        scale, offset = powers @ jnp.stack([c.scale, c.offset], 1)
+        now = Correction(scale, powers @ c.level, c.pivot[0], offset)
         phi = 1.0 if self.profile is None else self.profile(x)
-        raw = self.net(x, t)
-        return level * phi + scale * ((raw - c.pivot * phi) - offset * phi)
+        return now.apply(self.net(x, t), phi)
 
 
-def series_at(
-    u: ConservedField, t: Float[Array, ""], order: int
-) -> tuple[FieldAt, Float[Array, "terms 4"]]:
-    """The same as `at_with_series`, but NaN where there is nothing left to train: the
-    step that finds it is undone."""
-    now, series = at_with_series(u, t, order)
-    return now, jnp.where(now.is_hopeless, jnp.nan, series)
-
-
-def coefficients_at(u: ConservedField, t: Float[Array, ""], order: int) -> Coefficients:
-    """The coefficients of a field at one time, with `order` derivatives."""
-
-    scale, level, pivot, offset = series_at(u, t, order)[1].T
-    level, pivot = jax.lax.stop_gradient((level, pivot[0]))
-    return Coefficients(jnp.stack([scale, offset], 1), level, pivot)
+def expansion_at(u: Any, t: Float[Array, ""], order: int) -> Expansion | None:
+    """The expansion of a field, with NaN where there is nothing left to train: the step
+    that finds it is undone. None for a field without coefficients."""
+    found = as_field(u).expand(t, order)
+    if found is None:
+        return None
+    series, hopeless = found.correction, found.now.is_hopeless
+    kept = [jnp.where(hopeless, jnp.nan, c) for c in series.coefficients]
+    return Expansion(found.now, Correction.of(kept))
 
 
 def rows_and_derivatives(
@@ -86,26 +72,36 @@ def rows_and_derivatives(
     - `order`: of the highest derivative by t in `row`.
     """
     # A quadrature inside a row would add up what belongs to rows of other devices.
-    own_row: Row = alone()(row)
-    if not isinstance(field(flat), ConservedField):
+    own_row: Row = device_local()(row)
+    if as_field(field(flat)).rule is None:
         one = jax.value_and_grad(lambda flat, x, t: own_row(field(flat), x, t))
         over_x = jax.vmap(one, (None, 0, None))
         rows, slopes = jax.vmap(over_x, (None, 0, 0))(flat, x, t)
         return rows.reshape(-1), slopes.reshape(-1, flat.size)
 
+    # Level and pivot do not depend on the parameters.
     def at_point(
-        flat: Array, live: Array, rest: Coefficients, x: Array, t: Array
+        flat: Array, live: Array, rest: Correction, x: Array, t: Array
     ) -> Array:
         u = field(flat)
-        given = eqx.tree_at(lambda c: c.live, rest, live)
-        return own_row(FrozenCorrection(u.net, given, t, u.profile), x, t)
+        given = rest._replace(scale=live[:, 0], offset=live[:, 1])
+        return own_row(NearOneTime(u.net, given, t, u.profile), x, t)
 
     def at_time(x: Array, t: Array) -> tuple[Array, Array]:
-        at = lambda flat: coefficients_at(field(flat), t, order)
-        c, of_c = at(flat), averaged(jax.jacrev(lambda flat: at(flat).live)(flat))
+        def correction(flat: Array) -> Correction:
+            found = expansion_at(field(flat), t, order)
+            assert found is not None
+            return found.correction
+
+        def live(flat: Array) -> Array:
+            found = correction(flat)
+            return jnp.stack([found.scale, found.offset], 1)
+
+        c = jax.lax.stop_gradient(correction(flat))
+        of_c = averaged(jax.jacrev(live)(flat))
         one = jax.value_and_grad(at_point, (0, 1))
         over_x = jax.vmap(one, (None, None, None, 0, None))
-        rows, (own, through) = over_x(flat, c.live, c, x, t)
+        rows, (own, through) = over_x(flat, jnp.stack([c.scale, c.offset], 1), c, x, t)
         n = rows.size
         return rows, own + through.reshape(n, -1) @ of_c.reshape(-1, flat.size)
 

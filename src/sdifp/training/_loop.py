@@ -1,10 +1,10 @@
-"""train: a problem, a method and a recipe, to a field with prescribed integrals."""
+"""The loop of a training: its state, windows and clock. Driven by `Training`, `Run` and
+the studies."""
 
-import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -14,90 +14,72 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_count
-from .._field import Certificate, ConservedField
-from .._mesh import device_count, messages
-from .._methods import SDIFP, Method
-from .._networks import InTurn
-from .._quadrature import QuadratureRule
-from ..problems import Problem, Recipe
+from .._mesh import device_count
+from ..field import as_field
+from ..problems import Problem
+from ..quadrature import QuadratureRule
 from ._clock import Clock
+from ._fit import check_devices, check_functions, check_network, points_at_each_time
+from ._methods import SDIFP, Method
 from ._metrics import TIMES, Metrics, independent_rule, measure
+from ._networks import PiecewiseInTime
 from ._objective import StepObjective
+from ._recipe import Recipe
+from ._recipes import recipe_for
 from ._snapshot import from_arrays, to_arrays
 from ._step import State, advance, points_of
-from ._window import Windows, raw, with_net
+from ._trained import Trained, TrainingDiverged
+from ._window import Windows, with_net
 
 # A loss that is so many times that of the first report of its window has no way back.
 _DIVERGED = 1e4
 _ADVICE = "Try a lower rate, Adam(clip=1.0), float64, or a smaller network"
 
 
-class TrainingDiverged(ArithmeticError):
-    """The loss is no longer finite or has grown ten thousandfold, or the targets cannot
-    be met. `trained` is the last good state."""
-
-    def __init__(self, message: str, trained: "Trained"):
-        super().__init__(message)
-        self.trained = trained
-
-
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """What comes out of a training."""
-
-    field: Any
-    "a function of one point and one time; a `ConservedField` where integrals hold"
-    net: Any
-    "the raw network with its initial data, before any correction"
-    parameters: Any
-    "the network alone, of the last window: begin another training from it"
-    certificate: Certificate | None
-    "what holds of the integrals; None for methods that correct nothing"
-    metrics: Metrics
-    "of the whole duration"
-
-
-class Training:
-    """A training that is under way; made by `train`.
-
-    Iterate over it for metrics, call `result()` to run to the end.
-    """
+class Loop:
+    """A training under way, which can be advanced by any number of steps. For the
+    arguments see `train`."""
 
     def __init__(
         self,
         problem: Problem,
-        method: Method,
-        recipe: Recipe,
+        method: Method = SDIFP(),
+        *,
+        recipe: Recipe | None = None,
+        network: Callable[..., Array] | None = None,
+        every: int | None = None,
+        check: bool = True,
         key: Array,
-        network: Callable[..., Array] | None,
-        every: int,
-        check: bool,
     ):
+        recipe = recipe_for(problem) if recipe is None else recipe
+        _check_precision(recipe)
+        if every is None:
+            every = max(1, recipe.steps * recipe.windows // 20)
+        self.every = check_count("every", every)
         method.check(problem)
-        recipe.points.check(problem.box)
+        recipe.points.check(problem.domain)
         self._points = points_at_each_time(recipe, problem)
-        _check_devices(self._points)
+        check_devices(self._points)
         # The method may have an estimator of its own: refuse it where a recipe would.
-        recipe.but(estimator=method.estimator(recipe))
+        recipe.replace(estimator=method.estimator or recipe.estimator)
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
         if check:
             problem.check(for_check)
         self.problem, self.method, self.recipe = problem, method, recipe
-        self.every = every
         rule_key, self._measure_key = jax.random.split(for_rule)
         self._windows = Windows(
             problem,
             method,
             recipe,
-            method.rule(problem, recipe.nodes, rule_key),
-            method.rule(problem, recipe.final_nodes or recipe.nodes, rule_key),
+            method.training_rule(problem, recipe.nodes, rule_key),
+            method.training_rule(problem, recipe.final_nodes or recipe.nodes, rule_key),
         )
         if network is None:
             network = recipe.network.build(
-                problem.box, self.length, neumann=problem.neumann, key=for_net
+                problem.domain, self.length, neumann=problem.neumann, key=for_net
             )
-        _check_network(network, problem)
-        _check_functions(network, problem)
+        check_network(network, problem)
+        check_functions(network, problem)
         self.independent_rule = independent_rule(problem, self._measure_key)
         self._nets: list[Any] = []
         self._done: list[Any] = []
@@ -107,7 +89,6 @@ class Training:
         # Of this process alone, and without compilation.
         self._timed_steps, self._step_seconds = 0, 0.0
         self._loss = self._first_loss = float("nan")
-        self._result: Trained | None = None
         self._begin = network
         self.window = self._windows.first()
         # As it was at the last report.
@@ -158,23 +139,6 @@ class Training:
     def _start(self, net: Any) -> State:
         return State.start(self.method, self.problem, self.recipe, net)
 
-    def __iter__(self) -> Generator[Metrics, None, Trained]:
-        """Train, with metrics every so many steps."""
-        while not self.finished:
-            found = self.go_on()
-            if found is not None:
-                yield found
-        return self.result()
-
-    def result(self) -> Trained:
-        """Train to the end."""
-        while not self.finished:
-            self.go_on()
-        if self._result is None:
-            self.check()
-            self._result = self.so_far()
-        return self._result
-
     def check(self) -> None:
         """Raise `TrainingDiverged` if the field of the window in training, as it is
         now, does not meet its targets at one of nine times."""
@@ -191,25 +155,32 @@ class Training:
 
     def _net_so_far(self) -> Any:
         """The raw network with its initial data, of all windows."""
-        last = raw(with_net(self.window.final, self.state.net))
+        last = with_net(self.window.final, self.state.net).net
         windows = (*self._done, last)
         ends = tuple(k * self.length for k in range(1, len(windows)))
-        return last if len(windows) == 1 else InTurn(windows, ends)
+        return last if len(windows) == 1 else PiecewiseInTime(windows, ends)
 
     @property
     def final_field(self) -> Any:
         """What comes out of the training as it is now, on the rule of the end."""
-        return self.method.finish(self.problem, self._net_so_far(), self.final_rule)
+        return self.method.trained_field(
+            self.problem, self._net_so_far(), self.final_rule
+        )
 
-    def so_far(self) -> Trained:
-        """The field as it is now, up to the end of the window in training, measured."""
+    def so_far(self, *, certified: bool = True) -> Trained:
+        """The field as it is now, up to the end of the window in training, measured.
+
+        **Arguments:**
+
+        - `certified`: whether the certificate is computed.
+        """
         net, field = self._net_so_far(), self.final_field
         end = (len(self._done) + 1) * self.length
         certificate = None
-        if isinstance(field, ConservedField):
+        if certified:
             key = jax.random.fold_in(self._measure_key, 1)
-            certificate = field.certificate(np.linspace(0.0, end, 5), key=key)
-        metrics = self._metrics_of(field, jnp.linspace(0.0, end, TIMES))
+            certificate = as_field(field).certificate(np.linspace(0.0, end, 5), key=key)
+        metrics = self.measure(field, jnp.linspace(0.0, end, TIMES))
         return Trained(field, net, self.state.net, certificate, metrics)
 
     @property
@@ -259,7 +230,7 @@ class Training:
         self._loss = loss
         self.state = self._good = self.state.reported()
         times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
-        return self._metrics_of(with_net(self.window.final, self.state.net), times)
+        return self.measure(with_net(self.window.final, self.state.net), times)
 
     @property
     def _left(self) -> int:
@@ -272,7 +243,7 @@ class Training:
             self._advance(min(count, self._left))
 
     def _advance(self, count: int) -> None:
-        _check_devices(self._points)
+        check_devices(self._points)
         if self._devices is None:
             began = time.perf_counter()
             jax.block_until_ready(advance(*self._arguments(0)))
@@ -309,6 +280,11 @@ class Training:
         )
         return _why_unmet(objective.field(state.net), t)
 
+    def program(self) -> Any:
+        """The compiled step."""
+        lowered = advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
+        return lowered.compile().compiled
+
     def _arguments(self, count: int) -> tuple[Any, ...]:
         return (
             self.problem,
@@ -319,20 +295,6 @@ class Training:
             jax.random.fold_in(self._key, len(self._done)),
             jnp.asarray(count, int),
         )
-
-    def _program(self) -> Any:
-        lowered = advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
-        return lowered.compile().compiled
-
-    def memory(self) -> int:
-        """Bytes of temporaries of the compiled step, on each device."""
-        return int(self._program().memory_analysis().temp_size_in_bytes)
-
-    def messages(self) -> dict[str, int]:
-        """Bytes that devices exchange in a step, for each kind of message, from the
-        compiled program; what a line search or the trials of a step repeat is counted
-        once. Empty on one device."""
-        return messages(self._program().as_text(), device_count())
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that a training of the same problem, method, recipe and key needs to go
@@ -355,7 +317,7 @@ class Training:
             "known": np.zeros(3),
         }
         found = from_arrays(template, arrays)
-        self._nets, self._done, self._result = [], [], None
+        self._nets, self._done = [], []
         self.window = self._windows.first()
         for net in found["windows"]:
             self.state = eqx.tree_at(lambda s: s.net, self.state, net)
@@ -364,26 +326,18 @@ class Training:
         seconds, self._loss, self._first_loss = found["known"].tolist()
         self._clock.set(seconds)
 
-    def measure(self, field: Callable[..., Array]) -> Metrics:
-        """The metrics of any function of x and t, measured as those of the result are:
-        of the same network without its correction, for one."""
-        return self._metrics_of(field, jnp.linspace(0.0, self.problem.duration, TIMES))
-
-    def _metrics_of(self, field: Any, times: Array) -> Metrics:
+    def measure(self, field: Any, times: Array) -> Metrics:
+        """The metrics of a function of x and t, the worst over some times."""
         found = measure(self.problem, field, self.independent_rule, times)
-        errors = iter(np.asarray(found.errors).tolist())
-        mass, energy = (
-            None if target is None else next(errors)
-            for target in (self.problem.mass, self.problem.energy)
-        )
+        names = [invariant.name for invariant in self.problem.invariants]
+        errors = dict(zip(names, np.asarray(found.errors).tolist(), strict=True))
         scale = found.scale
         return Metrics(
             step=self.step,
             steps=self.steps,
             seconds=self.seconds,
             loss=self._loss,
-            mass_error=mass,
-            energy_error=energy,
+            errors=errors,
             l2_error=None if found.l2_error is None else float(found.l2_error),
             scale=None if scale is None else (float(scale[0]), float(scale[1])),
             window=self._number,
@@ -393,116 +347,28 @@ class Training:
         """Keep the network of this window, and begin the next one with its end."""
         net = self.state.net
         self._nets.append(net)
-        self._done.append(raw(with_net(self.window.field, net)))
+        self._done.append(with_net(self.window.field, net).net)
         self.window = self._windows.after(self.window, net, len(self._done))
         self.state = self._good = self._start(net)
         self._first_loss = float("nan")
 
 
-def points_at_each_time(recipe: Recipe, problem: Problem) -> int:
-    """How many points of a batch share a time: these are divided among devices."""
-    draw = lambda key: recipe.points.draw(key, problem.box, 0.0, 1.0)[0]
-    return jax.eval_shape(draw, jax.random.key(0)).shape[1]
-
-
 def _why_unmet(field: Any, times: Array) -> str | None:
     """Why a field does not meet its targets at one of some times, if so."""
     try:
-        if isinstance(field, ConservedField):
-            field.check(np.asarray(times))
+        as_field(field).check(np.asarray(times))
     except ValueError as error:
         return str(error)
     return None
 
 
-def _check_devices(n: int) -> None:
-    devices, processes = device_count(), jax.process_count()
-    if n % devices:
-        near = [devices * k for k in (n // devices, n // devices + 1) if k]
-        fewer = [k for k in range(processes, devices, processes) if n % k == 0]
-        raise ValueError(
-            f"the {n} points of each time cannot be divided among {devices} devices: "
-            f"points must have {' or '.join(map(str, near))} of them"
-            + (f", or devices be {fewer[-1]}" if fewer else "")
-        )
-
-
-def _check_network(net: Any, problem: Problem) -> None:
-    d = problem.box.dimension
-    dtype = jnp.result_type(float)
-    x, t = jax.ShapeDtypeStruct((d,), dtype), jax.ShapeDtypeStruct((), dtype)
-    if not jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array)):
-        raise ValueError(
-            "network has no parameters to train: they must be its leaves, as those of "
-            "an Equinox module or of jax.tree_util.Partial(apply, parameters) are"
-        )
-    try:
-        shape = getattr(eqx.filter_eval_shape(net, x, t), "shape", None)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-        raise ValueError(
-            f"network cannot be evaluated at a point of shape ({d},) and a time, which "
-            f"{problem.name} needs ({reason})"
-        ) from None
-    if shape != ():
-        raise ValueError(
-            f"network must return one number for one point and time, got shape {shape}"
-        )
-
-
-def _check_functions(net: Any, problem: Problem) -> None:
-    """Let an error in the functions of a problem show before a step is compiled, and
-    before a run has a folder."""
-    dtype = jnp.result_type(float)
-    x = jax.ShapeDtypeStruct((problem.box.dimension,), dtype)
-    t = jax.ShapeDtypeStruct((), dtype)
-    eqx.filter_eval_shape(problem.residual, net, x, t)
-    for name in ("mass", "energy"):
-        eqx.filter_eval_shape(problem.target, name, t)
-
-
-def train(
-    problem: Problem,
-    method: Method = SDIFP(),
-    *,
-    recipe: Recipe | None = None,
-    network: Callable[..., Array] | None = None,
-    every: int | None = None,
-    check: bool = True,
-    key: Array,
-) -> Training:
-    """Train a network on a problem.
-
-    Iterate over what is returned for `Metrics` while the training goes on; `result()`
-    runs it to the end and returns the field with its certificate. The same key gives
-    the same numbers.
-
-    **Arguments:**
-
-    - `problem`: one of `sdifp.problems`, or a `Problem` of your own.
-    - `method`: `SDIFP()`, `PostHoc()`, `Plain()`, `Soft(weight)`,
-        `AugmentedLagrangian()` or `GridProjection()`.
-    - `recipe`: the settings; by default `problem.fast`. One with
-        `LevenbergMarquardt()`, the default up to three dimensions, needs float64.
-    - `network`: a function of one point, shape (d,), and one time that begins at 0; it
-        returns one number. By default the one of the recipe.
-    - `every`: how many steps lie between metrics; by default a twentieth of all. The
-        first ones come after the first step.
-    - `check`: whether data, targets and reference must agree, as `Problem.check` says.
-        Noisy data, for one, need not have the integrals that they should.
-    - `key`: for the network, the points, and all other randomness.
-    """
-    recipe = problem.fast if recipe is None else recipe
+def _check_precision(recipe: Recipe) -> None:
     if recipe.optimiser.uses_rows and jnp.result_type(float) != jnp.float64:
         name = type(recipe.optimiser).__name__
         warnings.warn(
             f"{name} needs float64 to converge, and JAX is at float32: call "
             f'jax.config.update("jax_enable_x64", True) first, or give a recipe with '
-            f"another optimiser, as problem.fast.but(optimiser=Adam(), steps=5000)",
-            stacklevel=2,
+            f"another optimiser, as "
+            f"recipe_for(problem).replace(optimiser=Adam(), steps=5000)",
+            stacklevel=4,
         )
-    if every is None:
-        every = max(1, recipe.steps * recipe.windows // 20)
-    return Training(
-        problem, method, recipe, key, network, check_count("every", every), check
-    )

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._field import ConservedField, FieldAt, at_time
-from .._methods import integral_errors
-from .._quadrature import QuadratureRule
+from ..field import at_time
 from ..problems import Problem
+from ..quadrature import QuadratureRule
+from ._methods import integral_errors
 
 # Nodes of the independent rule, in 1, 2, 3 and more dimensions. In one to three they
 # are not those of the rule in training, whose numbers of nodes are round.
@@ -33,9 +33,8 @@ class Metrics:
     training adds to that of the one before"""
     loss: float
     "the mean over the steps since the last report"
-    mass_error: float | None
-    "relative; None where the problem has no such target"
-    energy_error: float | None
+    errors: dict[str, float]
+    "the relative error of each invariant, by name"
     l2_error: float | None
     "relative error against the reference; None without one"
     scale: tuple[float, float] | None
@@ -44,30 +43,30 @@ class Metrics:
 
     def __str__(self) -> str:
         parts = [f"step {self.step}/{self.steps}", f"loss {self.loss:.2e}"]
-        for name, value in (
-            ("L2", self.l2_error),
-            ("mass", self.mass_error),
-            ("energy", self.energy_error),
-        ):
-            if value is not None:
-                parts.append(f"{name} {value:.1e}")
+        parts += [f"{name} {value:.1e}" for name, value in self.named_errors.items()]
         if self.scale is not None:
             parts.append(f"scale {self.scale[0]:.3g} to {self.scale[1]:.3g}")
         return ", ".join([*parts, f"{self.seconds:.0f} s"])
+
+    @property
+    def named_errors(self) -> dict[str, float]:
+        """All relative errors, the `L2` error first where there is a reference."""
+        known = {} if self.l2_error is None else {"L2": self.l2_error}
+        return known | self.errors
 
 
 class Measured(eqx.Module):
     """The same as arrays."""
 
     errors: Array
-    "of the prescribed integrals, the worst over the times"
+    "of the invariants, the worst over the times"
     l2_error: Array | None
     scale: tuple[Array, Array] | None
 
 
 def independent_rule(problem: Problem, key: Array) -> QuadratureRule:
     """The rule that fields are measured on."""
-    return problem.rule(_NODES[min(problem.box.dimension, 4) - 1], key)
+    return problem.rule(_NODES[min(problem.domain.dimension, 4) - 1], key)
 
 
 def _squares(problem: Problem, now: Any, t: Array, x: Array) -> Array:
@@ -83,23 +82,17 @@ def measure(
     problem: Problem, field: Any, rule: QuadratureRule, times: Array
 ) -> Measured:
     """The errors of a field at some times."""
-    corrected = isinstance(field, ConservedField)
 
-    def at(t: Array) -> tuple[Array, Array, Array, Array]:
+    def at(t: Array) -> tuple[Array, Array, Array, Array | None]:
         now = at_time(field, t)
-        errors = (
-            integral_errors(problem, now, rule, t)
-            if problem.mass is not None or problem.energy is not None
-            else jnp.zeros(0)
-        )
+        errors = integral_errors(problem, now, rule, t)
         off, size = rule.mean(eqx.Partial(_squares, problem, now, t))
-        scale = now.scale if isinstance(now, FieldAt) else jnp.ones(())
-        return errors, off, size, scale
+        return errors, off, size, now.scale
 
     errors, off, size, scales = jax.lax.map(at, times)
     l2 = None
     if problem.reference is not None:
         l2 = jnp.sqrt(jnp.sum(off) / jnp.sum(size))
     worst = jnp.max(jnp.abs(errors), axis=0) if errors.size else errors[0]
-    scale = (jnp.min(scales), jnp.max(scales)) if corrected else None
+    scale = None if scales is None else (jnp.min(scales), jnp.max(scales))
     return Measured(worst, l2, scale)

@@ -9,12 +9,14 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from .._field import AtTime, ConservedField, at_time
-from .._mesh import alone, averaged, gathered, is_divided
-from .._methods import Instant, Method
-from .._operators import Batch, time_derivative
-from ..problems import Problem, Recipe
-from ._coupled import Row, rows_and_derivatives, series_at
+from .._mesh import averaged, device_local, gathered, is_divided
+from ..correction import Correction
+from ..field import PlainSlice, at_time
+from ..operators import Batch, time_derivative
+from ..problems import Problem
+from ._coupled import Row, expansion_at, rows_and_derivatives
+from ._methods import Instant, Method
+from ._recipe import Recipe
 from ._window import Window, with_net
 
 
@@ -33,7 +35,7 @@ class StepObjective(eqx.Module):
     def field(self, net: Any) -> Any:
         """The field that is trained, with its randomness for this step."""
         field = with_net(self.window.field, net)
-        return self.method.redraw(field, jax.random.fold_in(self.key, 0))
+        return self.method.resample(field, jax.random.fold_in(self.key, 0))
 
     def loss(self, net: Any) -> Float[Array, ""]:
         """An estimate of half the mean squared residual, and the rest of the loss, on
@@ -61,7 +63,8 @@ class StepObjective(eqx.Module):
     def _own_loss(self, net: Any) -> Float[Array, ""]:
         u = self.field(net)
         key = jax.random.fold_in(self.key, 1)
-        residual, estimator = self.problem.residual, self.method.estimator(self.recipe)
+        residual = self.problem.equation
+        estimator = self.method.estimator or self.recipe.estimator
         series, added = self._at_times(u)
         if self.recipe.causal is None:
             batch = Batch(self.x, self.t)
@@ -95,7 +98,7 @@ class StepObjective(eqx.Module):
         def field(flat: Array) -> Any:
             return self.field(eqx.combine(unravel(flat), static))
 
-        residual: Row = lambda u, x, t: self.problem.residual(u, x, t)
+        residual: Row = lambda u, x, t: self.problem.equation(u, x, t)
         families = [(residual, self.x, self.t, 1.0), *self._initial_rows()]
         rows, slopes = [], []
         for row, x, t, weight in families:
@@ -122,7 +125,7 @@ class StepObjective(eqx.Module):
         if not self.multipliers.size:
             return self.multipliers
         u = self.field(net)
-        update = lambda t, m: self.method.update(self._instant(u, t, m))
+        update = lambda t, m: self.method.update(self._instant(PlainSlice(u, t), t, m))
         return jax.vmap(update)(self.t, self.multipliers)
 
     def _of_all(self, rows: Array, t: Array) -> Array:
@@ -133,30 +136,27 @@ class StepObjective(eqx.Module):
     def _scaled(self, rows: Array) -> Array:
         return rows / math.sqrt(len(rows))
 
-    def _instant(
-        self, u: Any, t: Array, multipliers: Array, now: Any = None
-    ) -> Instant:
-        now = AtTime(u, t) if now is None else now
+    def _instant(self, now: Any, t: Array, multipliers: Array) -> Instant:
         return Instant(self.problem, now, self.window.rule, t, multipliers)
 
     def _at(
         self, u: Any, t: Array, multipliers: Array, order: int
-    ) -> tuple[Array | None, Array]:
+    ) -> tuple[Correction | None, Array]:
         """The correction at one time with derivatives by t, and what the method adds to
         the loss, from the same quadrature."""
-        now, series = None, None
-        if isinstance(u, ConservedField):
-            now, series = series_at(u, t, order)
-        return series, self.method.rows(self._instant(u, t, multipliers, now))
+        found = expansion_at(u, t, order)
+        now = PlainSlice(u, t) if found is None else found.now
+        added = self.method.rows(self._instant(now, t, multipliers))
+        return None if found is None else found.correction, added
 
-    def _at_times(self, u: Any) -> tuple[Array | None, Float[Array, "n_t m"]]:
-        kinds = self.problem.residual.operator.kinds(self.x[0, 0], self.t[0])
+    def _at_times(self, u: Any) -> tuple[Correction | None, Float[Array, "n_t m"]]:
+        kinds = self.problem.equation.operator.kinds(self.x[0, 0], self.t[0])
         at = lambda t, m: self._at(u, t, m, 0 if kinds.rate is None else 1)
         return jax.vmap(at)(self.t, self.multipliers)
 
-    def _residuals(self, u: Any, series: Array | None) -> Float[Array, " n"]:
+    def _residuals(self, u: Any, series: Correction | None) -> Float[Array, " n"]:
         """The residual at each point, with all terms."""
-        residual, batch = self.problem.residual, Batch(self.x, self.t)
+        residual, batch = self.problem.equation, Batch(self.x, self.t)
         operator = residual.operator
         return residual.evaluations(u, batch, [operator], series=series)[0].values()
 
@@ -168,7 +168,7 @@ class StepObjective(eqx.Module):
         x, t = self.x[:1], window.start[None]
         rows: list[tuple[Row, Array, Array, float]] = [
             (
-                lambda u, x, t: at_time(u, t)(x) - alone()(window.initial)(x),
+                lambda u, x, t: at_time(u, t)(x) - device_local()(window.initial)(x),
                 x,
                 t,
                 weight,
@@ -176,7 +176,7 @@ class StepObjective(eqx.Module):
         ]
         if window.velocity is not None:
             velocity: Row = lambda u, x, t: (
-                time_derivative()(u)(x, t) - alone()(window.velocity)(x)
+                time_derivative()(u)(x, t) - device_local()(window.velocity)(x)
             )
             rows.append((velocity, x, t, weight))
         return rows

@@ -38,15 +38,20 @@ class Points(eqx.Module):
     ) -> tuple[Float[Array, "n_t n_x d"], Float[Array, " n_t"]]:
         """Points, and the times in `[start, start + length]` that they are at."""
 
+    @abc.abstractmethod
     def check(self, box: Box) -> None:
         """Raise `ValueError` if there are no such points on a box."""
-        del box
 
 
 class RandomPoints(Points):
-    """Fresh points in every step: one time from each of `n_t` equal parts of the
-    duration, in one dimension one point from each of `n_x` equal parts of the interval,
-    in more independent ones."""
+    """New random points in every step, `n_x` at each of `n_t` times.
+
+    One time is drawn from each of `n_t` equal parts of the duration; in one dimension
+    one point from each of `n_x` equal parts of the interval, in more dimensions all
+    points are independent."""
+
+    def check(self, box: Box) -> None:
+        """They are drawn on any box."""
 
     def draw(
         self, key: Array, box: Box, start: Array | float, length: float

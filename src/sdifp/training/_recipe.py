@@ -3,10 +3,10 @@
 import dataclasses
 
 from .._checks import check_count, check_positive
-from .._field import Exact, GradientMode
-from .._networks import Architecture
-from .._operators import Estimator, Full
-from .._optimisers import Adam, Optimiser
+from ..estimators import Estimator, Full
+from ..field import Exact, GradientMode
+from ._networks import Architecture
+from ._optimisers import Adam, Optimiser
 from ._points import Points, RandomPoints
 
 
@@ -17,22 +17,23 @@ class Recipe:
 
     **Arguments:**
 
-    - `network`: the shape of the network.
-    - `optimiser`: `Adam()`, `LBFGS()`, `LevenbergMarquardt()` or `Optax(...)`.
-    - `steps`: how many steps, in each window.
-    - `points`: `RandomPoints(n_t, n_x)` or `GridPoints(n_t, n_x)`.
-    - `nodes`: how many nodes the rule has on which integrals are prescribed.
-    - `final_nodes`: how many it has after the training; by default as many.
-    - `gradient`: how SDIFP differentiates the moments.
-    - `estimator`: how the residual is estimated.
-    - `windows`: into how many equal parts time is cut; each is trained in turn, from
-        the parameters of the one before, with its end as initial data.
-    - `hard_initial`: whether the initial data hold by construction; else they are
+    - `network`: the network, such as `Architecture(width, depth)`.
+    - `optimiser`: the optimiser, such as `Adam(rate, decay)`, `LBFGS()` or
+        `LevenbergMarquardt()`; in Python also `Optax(...)`.
+    - `steps`: number of steps, in each window.
+    - `points`: where the residual is evaluated, `RandomPoints(n_t, n_x)` or
+        `GridPoints(n_t, n_x)`.
+    - `nodes`: number of nodes of the quadrature rule in training.
+    - `final_nodes`: number of its nodes after training; by default the same.
+    - `gradient`: how SDIFP differentiates the moments, such as `Subsampled(32)`.
+    - `estimator`: how the residual is estimated, such as `Independent(16)`.
+    - `windows`: number of equal time windows; each is trained in turn, from the
+        parameters of the one before, with its end as initial data.
+    - `hard_initial`: whether the initial data hold by construction; otherwise they are
         part of the loss.
-    - `initial_weight`: their weight in the loss then.
-    - `causal`: the rate at which times count less while earlier ones are not solved,
-        `exp(-causal * sum of the mean squared residuals at the earlier times)`; None
-        weighs all times alike.
+    - `initial_weight`: weight of the initial data in the loss.
+    - `causal`: rate of the causal weights `exp(-causal * sum of the mean squared
+        residuals at earlier times)`; by default all times have the same weight.
     """
 
     network: Architecture = Architecture()
@@ -54,8 +55,10 @@ class Recipe:
         if self.final_nodes is not None:
             check_count("final_nodes", self.final_nodes)
         check_positive("initial_weight", self.initial_weight)
-        if self.causal is not None and not self.causal >= 0.0:
-            raise ValueError(f"causal must not be negative, got {self.causal}")
+        if self.causal is not None and not 0.0 <= self.causal < float("inf"):
+            raise ValueError(
+                f"causal must be finite and not negative, got {self.causal}"
+            )
         full = isinstance(self.estimator, Full)
         if self.causal is not None and not full:
             raise ValueError(
@@ -68,12 +71,12 @@ class Recipe:
                 f"estimator must be Full(), got {self.estimator!r}"
             )
 
-    def but(self, **changes: object) -> "Recipe":
+    def replace(self, **changes: object) -> "Recipe":
         """The same recipe with some settings changed.
 
         Examples:
             >>> import sdifp
-            >>> sdifp.Recipe().but(steps=100).steps
+            >>> sdifp.Recipe().replace(steps=100).steps
             100
         """
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import EVERYWHERE, along, divided, on_each
-from .._methods import Method
-from ..problems import Problem, Recipe
+from ..problems import Problem
+from ._methods import Method
 from ._objective import StepObjective
+from ._recipe import Recipe
 from ._window import Window
 
 
@@ -93,7 +94,7 @@ def points_of(
         jax.random.fold_in(key, step // recipe.optimiser.refresh)
     )
     length = problem.duration / recipe.windows
-    x, t = recipe.points.draw(for_points, problem.box, window.start, length)
+    x, t = recipe.points.draw(for_points, problem.domain, window.start, length)
     return x, t, for_step
 
 

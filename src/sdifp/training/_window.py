@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._field import ConservedField, at_time
-from .._methods import Method
-from .._networks import Ansatz, Series
-from .._quadrature import QuadratureRule
-from ..problems import Problem, Recipe
+from ..field import Field, as_field, at_time
+from ..problems import Problem
+from ..quadrature import QuadratureRule
+from ._methods import Method
+from ._networks import Ansatz, Series
+from ._recipe import Recipe
 
 # Points of the series that hold the initial data of later windows in one dimension.
 _SERIES = 512
@@ -21,9 +22,9 @@ _SERIES = 512
 class Window(eqx.Module):
     """A stretch of time: the field that is trained on it, with its initial data."""
 
-    field: Any
-    "what the method trains: an `Ansatz`, or a conserved field of one"
-    final: Any
+    field: Field
+    "what the method trains, over an `Ansatz`"
+    final: Field
     "what comes out of it, likewise"
     rule: QuadratureRule
     initial: Any
@@ -61,7 +62,7 @@ class Windows(eqx.Module):
     def _window(self, initial: Any, velocity: Any, number: int) -> Window:
         problem, recipe = self.problem, self.recipe
         start = jnp.asarray(number * self.length, float)
-        box = problem.box
+        box = problem.domain
         smooth = box.dimension == 1 and (box.periodic[0] or np.all(problem.neumann))
         if recipe.windows > 1 and smooth:
             # Every window then has data of one kind, and one program serves them all.
@@ -79,8 +80,8 @@ class Windows(eqx.Module):
             problem.profile,
         )
         return Window(
-            self.method.field(problem, ansatz, self.rule, recipe),
-            self.method.finish(problem, ansatz, self.final_rule),
+            as_field(self.method.training_field(problem, ansatz, self.rule, recipe)),
+            as_field(self.method.trained_field(problem, ansatz, self.final_rule)),
             self.rule,
             initial,
             velocity,
@@ -89,18 +90,8 @@ class Windows(eqx.Module):
 
 
 def with_net(field: Any, net: Any) -> Any:
-    """The field with another network in it."""
-    if isinstance(field, ConservedField):
-        return eqx.tree_at(lambda u: u.net, field, with_net(field.net, net))
-    assert isinstance(field, Ansatz)
-    return Ansatz(
-        net, field.initial, field.velocity, field.start, field.length, field.profile
-    )
-
-
-def raw(field: Any) -> Any:
-    """The field without its correction."""
-    return field.net if isinstance(field, ConservedField) else field
+    """The field over its ansatz with another network in it."""
+    return field.over(field.net.with_net(net))
 
 
 class _Rate(eqx.Module):

@@ -3,7 +3,7 @@
 Small on purpose: any function of one point and one time will do. Depends on boxes."""
 
 from ._ansatz import Ansatz as Ansatz
-from ._ansatz import InTurn as InTurn
+from ._ansatz import PiecewiseInTime as PiecewiseInTime
 from ._ansatz import Series as Series
 from ._network import Architecture as Architecture
 from ._network import Network as Network

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._domain import Box
+from ..._domain import Box
 
 
 class Ansatz(eqx.Module):
@@ -31,6 +31,11 @@ class Ansatz(eqx.Module):
     length: float = eqx.field(static=True)
     profile: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
 
+    def with_net(self, net: Callable[..., Array]) -> "Ansatz":
+        """The same with another network."""
+        given = (self.initial, self.velocity, self.start, self.length, self.profile)
+        return Ansatz(net, *given)
+
     def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
         """The value at one point and time."""
         since = t - self.start
@@ -45,7 +50,7 @@ class Ansatz(eqx.Module):
         return self.initial(x) + since * self.velocity(x) + passed**2 * out
 
 
-class InTurn(eqx.Module):
+class PiecewiseInTime(eqx.Module):
     """One function of x and t after the other, each until its time is over."""
 
     functions: tuple[Callable[..., Array], ...]

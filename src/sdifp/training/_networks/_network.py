@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._checks import check_count
-from .._domain import Box
+from ..._checks import check_count
+from ..._domain import Box
 
 
 @jax.tree_util.register_static
@@ -90,7 +90,7 @@ class Network(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The shape of a network.
+    """A tanh network of embedded coordinates.
 
     **Arguments:**
 
@@ -116,7 +116,7 @@ class Architecture:
         box: Box,
         duration: float,
         *,
-        neumann: bool | Sequence[bool] = False,
+        neumann: bool | Sequence[bool] | np.ndarray = False,
         key: Array,
     ) -> Network:
         """A network with random parameters on a box, for times from 0 to `duration`."""

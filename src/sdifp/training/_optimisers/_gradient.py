@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from .._checks import check_count, check_positive
+from ..._checks import check_count, check_positive
 from ._optimiser import Objective, Optimiser
 
 
@@ -72,6 +72,9 @@ class Cosine(Decay):
 class _Gradient(Optimiser):
     """Follows the gradient by a transformation of Optax."""
 
+    refresh = 1
+    uses_rows = False
+
     @abc.abstractmethod
     def transformation(self, steps: int) -> optax.GradientTransformation:
         """What makes a step of a gradient."""
@@ -90,7 +93,7 @@ class _Gradient(Optimiser):
 
 
 class Adam(_Gradient):
-    """Adam.
+    """Adam, with a learning rate that decays.
 
     **Arguments:**
 
@@ -122,7 +125,8 @@ class Optax(_Gradient):
 
     Examples:
         >>> import optax, sdifp
-        >>> optimiser = sdifp.Optax(optax.chain(optax.clip(1.0), optax.lion(1e-4)))
+        >>> rule = optax.chain(optax.clip(1.0), optax.lion(1e-4))
+        >>> optimiser = sdifp.training.Optax(rule)
     """
 
     given: optax.GradientTransformation = eqx.field(static=True)
@@ -143,17 +147,14 @@ class LBFGS(Optimiser):
     """
 
     memory: int = eqx.field(static=True, default=20)
-    shared: int = eqx.field(static=True, default=100)
+    refresh: int = eqx.field(static=True, default=100)
     trials: int = eqx.field(static=True, default=20)
 
-    def __init__(self, memory: int = 20, refresh: int = 100, trials: int = 20):
-        self.memory = check_count("memory", memory)
-        self.shared = check_count("refresh", refresh)
-        self.trials = check_count("trials", trials)
+    uses_rows = False
 
-    @property
-    def refresh(self) -> int:
-        return self.shared
+    def __check_init__(self) -> None:
+        for name in ("memory", "refresh", "trials"):
+            check_count(name, getattr(self, name))
 
     def _transformation(self) -> optax.GradientTransformationExtraArgs:
         # From a full step, which is right near a minimum; the last one's length is not.

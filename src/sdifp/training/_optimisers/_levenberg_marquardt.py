@@ -10,7 +10,7 @@ import jax.scipy as jsp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from .._mesh import gathered, is_divided, share_of
+from ..._mesh import gathered, is_divided, share_of
 from ._optimiser import Objective, Optimiser
 
 # Parts of a step that are tried, all on the batch that the step was made from: a step
@@ -21,9 +21,10 @@ _BLOCKS = 2
 
 
 class LevenbergMarquardt(Optimiser):
-    """Levenberg-Marquardt: with rows R and derivatives J, the step is
-    `-(J^T J + damping I)^-1 J^T R`, by a Cholesky factor of the smaller of `J J^T` and
-    `J^T J`.
+    """Levenberg-Marquardt, for networks of some thousand parameters in float64.
+
+    With rows R and derivatives J, the step is `-(J^T J + damping I)^-1 J^T R`, by a
+    Cholesky factor of the smaller of `J J^T` and `J^T J`.
 
     Costs the square of the number of rows times the number of parameters, and needs
     float64 to be worth it. The best of 1, 1/2, 1/4 and 1/8 of the step is taken if it
@@ -42,6 +43,9 @@ class LevenbergMarquardt(Optimiser):
     fall: float = eqx.field(static=True, default=4.0)
     rise: float = eqx.field(static=True, default=4.0)
 
+    refresh = 1
+    uses_rows = True
+
     def __check_init__(self) -> None:
         if not 0.0 < self.least <= self.damping <= self.most < float("inf"):
             raise ValueError(
@@ -51,10 +55,6 @@ class LevenbergMarquardt(Optimiser):
         for name in ("fall", "rise"):
             if not getattr(self, name) > 1.0:
                 raise ValueError(f"{name} must be above 1, got {getattr(self, name)}")
-
-    @property
-    def uses_rows(self) -> bool:
-        return True
 
     def start(self, net: Any, steps: int) -> Float[Array, ""]:
         return jnp.asarray(self.damping)

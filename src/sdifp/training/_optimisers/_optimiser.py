@@ -30,14 +30,14 @@ class Optimiser(eqx.Module):
     """Changes the parameters of a network so that an objective falls."""
 
     @property
+    @abc.abstractmethod
     def refresh(self) -> int:
         """How many steps share one batch of points."""
-        return 1
 
     @property
+    @abc.abstractmethod
     def uses_rows(self) -> bool:
         """Whether rows are asked for, not only a loss."""
-        return False
 
     @abc.abstractmethod
     def start(self, net: Any, steps: int) -> Any:

@@ -1,0 +1,136 @@
+"""conserve: a network whose integrals hold at every time."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._core import prescribe
+from ..correction import AbsoluteFloor, RelativeFloor
+from ..invariants import Invariant
+from ..quadrature import QuadratureRule
+from ._field import ConservedField
+from ._gradient import Exact, GradientMode, check_subset
+from ._targets import TargetLike, Times
+
+
+def conserve(
+    net: Callable[..., Array],
+    rule: QuadratureRule,
+    mass: TargetLike | Sequence[TargetLike | None] | None = None,
+    squared_norm: TargetLike | Sequence[TargetLike | None] | None = None,
+    *,
+    variance: TargetLike | Sequence[TargetLike | None] | None = None,
+    invariants: Sequence[Invariant] = (),
+    profile: Callable[[Array], Array] | None = None,
+    gradient: GradientMode = Exact(),
+    floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
+    times: Times | None = None,
+) -> ConservedField:
+    """Wrap a network so that its integrals hold on a rule, at every time.
+
+    **Arguments:**
+
+    - `net`: a function `f(x, t)` of one point, shape (d,), and one time, or `f(x)`;
+        it returns one number or a vector of components. Parameters must be leaves of
+        `net`: an Equinox module, or `jax.tree_util.Partial(apply, parameters)`.
+    - `rule`: the quadrature rule on which the integrals hold.
+    - `mass`: the integral of u over the box: a number, or a differentiable function
+        of t. For several components a list with one entry each, None where there is
+        no target; components without targets are left as they are.
+    - `squared_norm`: the integral of u^2, likewise. Either may be left out.
+    - `variance`: the integral of `(u - m)^2`, where m is the mean of u: that is
+        `squared_norm - mass^2 / volume`, instead of the squared norm. It keeps the
+        digits of a variation that is small beside the mean, in single precision most
+        of all.
+    - `invariants`: the same as objects, `Mass(1.0)`, `SquaredNorm(2.0, component=1)`;
+        `mass`, `squared_norm` and `variance` are their short form.
+    - `profile`: the function of x that the shift multiplies; one that vanishes on the
+        boundary keeps homogeneous Dirichlet data.
+    - `gradient`: how the moments are differentiated with respect to the parameters:
+        `Exact()`, `Subsampled(k)`, or for comparison `Detached()`, `MiniBatch(k)`.
+    - `floor`: the least variance to divide by.
+    - `times`: times at which to check at once that the targets can be met.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, sdifp
+        >>> rule = sdifp.rule_for(sdifp.Box([0.0], [2.0], periodic=True), 64)
+        >>> net = lambda x, t: jnp.exp(jnp.sin(jnp.pi * (x[0] - t)))
+        >>> u = sdifp.conserve(net, rule, mass=1.0, squared_norm=lambda t: 2.0 + t)
+        >>> now = u.at(0.5)
+        >>> print(f"{rule.integrate(now):.4f}")
+        1.0000
+        >>> print(f"{rule.integrate(lambda x: now(x) ** 2):.4f}")
+        2.5000
+    """
+    shape, has_time = _output_shape(net, rule)
+    check_subset(gradient, rule)
+    limits = jnp.finfo(jnp.result_type(float))
+    low, high = np.log(float(limits.tiny)), np.log(float(limits.max))
+    if not low < rule.domain.log_volume < high:
+        raise ValueError(
+            f"the volume of the box, exp({rule.domain.log_volume:.6g}), does not fit "
+            f"{limits.dtype}; give means as targets, with Box(..., normalised=True)"
+        )
+    prescribed = prescribe(
+        {"mass": mass, "squared_norm": squared_norm, "variance": variance},
+        invariants,
+        components=shape[0] if shape else None,
+        has_time=has_time,
+        has_profile=profile is not None,
+        volume=rule.domain.volume,
+        nodes=rule.size,
+    )
+    if profile is not None:
+        _check_profile(profile, rule)
+    field = ConservedField(net, rule, gradient, prescribed, profile, floor, has_time)
+    if times is not None:
+        field.check(times)
+    return field
+
+
+def _output_shape(
+    net: Callable[..., Array], rule: QuadratureRule
+) -> tuple[tuple[int, ...], bool]:
+    """The shape of the network's output, and whether it takes a time."""
+    dtype = jnp.result_type(float)
+    point = jax.ShapeDtypeStruct((rule.dimension,), dtype)
+    time = jax.ShapeDtypeStruct((), dtype)
+    errors = []
+    for arguments in ((point, time), (point,)):
+        try:
+            out = eqx.filter_eval_shape(net, *arguments)
+        except Exception as error:
+            errors.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            continue
+        if not hasattr(out, "shape") or len(out.shape) > 1 or 0 in out.shape:
+            got = getattr(out, "shape", type(out).__name__)
+            raise ValueError(
+                f"net must return one number or a vector of components for one point "
+                f"of shape ({rule.dimension},), got {got}; use jax.vmap for many points"
+            )
+        if not jnp.issubdtype(out.dtype, jnp.floating):
+            raise TypeError(f"net must return floating-point numbers, got {out.dtype}")
+        return out.shape, len(arguments) == 2
+    raise ValueError(
+        f"net cannot be evaluated at one point of shape ({rule.dimension},), the "
+        f"dimension of the rule, with a time ({errors[0]}) nor without ({errors[1]}); "
+        f"wrap a network of batches as lambda x, t: net(x[None], t)[0]; "
+        f"use jax.vmap for many points"
+    )
+
+
+def _check_profile(profile: Callable[[Array], Array], rule: QuadratureRule) -> None:
+    point = jax.ShapeDtypeStruct((rule.dimension,), jnp.result_type(float))
+    shape = jax.eval_shape(profile, point).shape
+    if shape != ():
+        raise ValueError(f"profile must return one number, got shape {shape}")
+    mean, size = rule.mean(lambda x: jnp.stack([profile(x), jnp.abs(profile(x))]))
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    if float(size) == 0.0:
+        raise ValueError("profile must not be zero on every node of the rule")
+    if abs(float(mean)) <= 4 * eps * float(size):
+        raise ValueError("profile must not have mean zero on the rule")

@@ -1,0 +1,173 @@
+"""A conserved field at one time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from .._checks import is_concrete
+from .._core import Correction, Prescribed
+from .._mesh import device_local
+from ..correction import Moments, Status
+from ..invariants import Target
+from ._protocol import Expansion, Field, Profile
+from ._targets import target_at
+
+
+class FieldSlice(Field):
+    """A conserved field at one time: the quadrature is done, points cost one
+    evaluation of the network and one multiplication and addition."""
+
+    net: Callable[..., Array]
+    time: Float[Array, ""] | None
+    moments: Moments
+    "of the raw network on the rule"
+    correction: Correction
+    means: tuple[Float[Array, ""] | None, ...]
+    "the target mean of each component, if any"
+    prescribed: Prescribed = eqx.field(static=True)
+    dimension: int = eqx.field(static=True)
+    profile: Profile | None = eqx.field(static=True, default=None)
+
+    is_slice = True
+    gradient = None
+
+    @property
+    def scale(self) -> Float[Array, "..."]:
+        """alpha at this time, for each component."""
+        return self.correction.scale
+
+    @property
+    def shift(self) -> Float[Array, "..."]:
+        """beta at this time, for each component; it multiplies the profile."""
+        return self.correction.shift
+
+    @property
+    def status(self) -> Int[Array, "..."]:
+        """A `Status` for each component."""
+        return self.correction.status
+
+    @property
+    def is_hopeless(self) -> Bool[Array, ""]:
+        """Whether the targets are not met and training cannot change that. With a
+        profile the least second moment depends on the network, so targets that are
+        infeasible now may be met later."""
+        unmet = self.status >= Status.DEGENERATE
+        if self.profile is not None:
+            unmet = unmet & (self.status != Status.INFEASIBLE)
+        return jnp.any(unmet)
+
+    @device_local()
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
+        """The field at one point of this time. Raises what `check` does."""
+        if jnp.shape(x) != (self.dimension,):
+            raise ValueError(
+                f"x must be one point of shape ({self.dimension},), got shape "
+                f"{jnp.shape(x)}; use jax.vmap for many points"
+            )
+        self.check()
+        raw = evaluate(self.net, x, self.time)
+        phi = None if self.profile is None else self.profile(x)[None]
+        return self.correction(raw[..., None], phi)[..., 0]
+
+    def check(self) -> None:
+        """Raise `ValueError` if the targets are not met here and the numbers can be
+        looked at, that is, outside `jit`."""
+        status = _numbers(self.status)
+        if status is None or not np.any(status >= Status.DEGENERATE):
+            return
+        # Batch axes of `vmap` come first, that of several components last.
+        rows = status.reshape(-1, len(self.means))
+        at, k = np.argwhere(rows >= Status.DEGENERATE)[0].tolist()
+        time = None if self.time is None else _numbers(self.time)
+        t = None
+        if time is not None and (1 in (time.size, len(rows)) or time.size == len(rows)):
+            t = float(time.reshape(-1)[min(at, time.size - 1)])
+        reason = self.prescribed.reason(
+            k,
+            Status(int(rows[at, k])),
+            lambda target: _value_of(target, t),
+            second_moment=self._size(at, k) ** 2,
+            dtype=self.moments.pivot.dtype.name,
+        )
+        raise ValueError(self.prescribed.complaint(k, t, reason))
+
+    def _size(self, at: int, k: int) -> float:
+        """About the root mean square of the raw network, of one entry of a batch."""
+        pivot, square = (
+            np.asarray(_numbers(a)).reshape(-1, len(self.means))[at, k]
+            for a in (self.moments.pivot, self.moments.square)
+        )
+        return float(abs(pivot) + np.sqrt(abs(square)))
+
+    def gauge(self) -> Float[Array, ""]:
+        """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets.
+
+        Scale and offset of the raw network do not matter to the field, so they drift
+        in training. A small multiple of this (0.01) in the loss pins them softly; V is
+        the variance of the corrected field on the rule.
+        """
+        return jnp.sum(self.gauge_rows() ** 2)
+
+    def gauge_rows(self) -> Float[Array, " n"]:
+        """The numbers whose squares `gauge` adds up, for least-squares optimisers."""
+        scale, raw = jnp.atleast_1d(self.scale), jnp.atleast_1d(self.moments.mean)
+        spread = jnp.atleast_1d(self.moments.spread)
+        rows = []
+        for k, mean in enumerate(self.means):
+            # A component without targets has scale 1 and adds nothing.
+            factor = jnp.abs(scale[k])
+            live = factor > 0.0
+            rows.append(jnp.where(live, jnp.log(jnp.where(live, factor, 1.0)), 0.0))
+            if mean is not None:
+                variance = jax.lax.stop_gradient(factor**2 * spread[k])
+                safe = jnp.sqrt(jnp.where(variance > 0.0, variance, 1.0))
+                rows.append(jnp.where(variance > 0.0, (raw[k] - mean) / safe, 0.0))
+        return jnp.stack(rows)
+
+    def time_for(self, d: int, t: ArrayLike | None) -> ArrayLike | None:
+        del d
+        if t is not None:
+            raise ValueError(f"t must be left out: u is at one time already, got {t!r}")
+        return self.time
+
+    def resample(self, key: Array, *, rule: bool | None = None) -> "FieldSlice":
+        del key, rule
+        return self
+
+    def with_gradient(self, gradient: Any) -> "FieldSlice":
+        del gradient
+        return self
+
+    def expand(self, t: Array | None, order: int) -> Expansion:
+        del t, order
+        numbers = [c[None] for c in self.correction.coefficients]
+        return Expansion(self, Correction.of(numbers))
+
+
+def _numbers(array: Any) -> np.ndarray | None:
+    """The numbers behind the transformations of JAX, batch axes of `vmap` first; None
+    where they are not known, inside `jit`. JAX has no public names for its tracers."""
+    if hasattr(array, "primal"):
+        return _numbers(array.primal)
+    if hasattr(array, "batch_dim"):
+        inner = _numbers(array.val)
+        if inner is None:
+            return None
+        return np.moveaxis(inner, inner.ndim - array.val.ndim + array.batch_dim, 0)
+    return np.asarray(array) if is_concrete(array) else None
+
+
+def _value_of(target: Target, t: float | None) -> float:
+    # Inside `jit`, where a field of outside may be evaluated, too.
+    with jax.ensure_compile_time_eval():
+        return float(target_at(target, t))
+
+
+def evaluate(net: Callable[..., Array], x: Array, time: Array | None) -> Array:
+    """A network at one point, and at a time if there is one."""
+    return net(x) if time is None else net(x, time)

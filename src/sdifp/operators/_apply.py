@@ -1,0 +1,247 @@
+"""An operator applied to a field: at one point or many."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from .._checks import check_count
+from .._mesh import device_local
+from ..correction import Correction
+from ..field import as_field, at_time
+from ..taylor import Derivatives, Path, Step, add, derivatives
+from ._batch import Batch, batch_of, over_batch, over_points
+from ._coefficient import one_number
+from ._fields import Function, corrected, raw_of, series_of
+from ._plan import Plan
+from ._point_operator import PointOperator
+
+if TYPE_CHECKING:
+    from ._operator import Operator
+
+# Rows (points times directions) of one chunk: on a CPU enough to fill the matrix
+# products and few enough for the cache; elsewhere a guess, no accelerator was measured.
+# More in high dimension, for each chunk adds up the gradient of the whole first layer.
+_CPU_ROWS, _MOST_CPU_ROWS = 2048, 8192
+_OTHER_ROWS = 2**17
+
+
+class AppliedOperator(eqx.Module):
+    """An operator applied to a function; made by calling the operator."""
+
+    operator: "Operator"
+    u: Any
+    path: Path
+    chunk: int | None = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if self.chunk is not None:
+            check_count("chunk", self.chunk)
+        if not isinstance(self.path, Path):
+            raise TypeError(
+                f"path must be a Path such as ByDirections(), got {self.path!r}"
+            )
+        if not callable(self.u):
+            raise TypeError(f"u must be a function of (x, t), got {self.u!r}")
+
+    def __call__(self, x: ArrayLike, t: ArrayLike | None = None) -> Float[Array, "..."]:
+        """The value at one point, shape (d,), or at many: shape (n, d) with one time,
+        no time or n times, or shape (n_t, n_x, d) with n_t times. Many points are
+        evaluated in chunks, and each time costs one quadrature."""
+        batch, shape = batch_of(self.u, x, t)
+        (one,) = evaluations([self], batch)
+        return one.values(shape != ()).reshape(shape)
+
+    def plan(self, x: ArrayLike, t: ArrayLike | None = None) -> Plan:
+        """See `Operator.plan`."""
+        batch, shape = batch_of(self.u, x, t)
+        points = batch.points.shape[0]
+        size = min(points, self.chunk_for(batch)) if shape else 1
+        params, static = eqx.partition(self.u, eqx.is_inexact_array)
+
+        def values(params: Any, x: Array, t: Array | None) -> Array:
+            u = eqx.combine(params, static)
+            return jnp.sum(self.operator(u, path=self.path, chunk=self.chunk)(x, t))
+
+        def memory(function: Any) -> int:
+            given = None if t is None else jnp.asarray(t, float)
+            done = jax.jit(function).lower(params, jnp.asarray(x), given).compile()
+            analysis: Any = done.memory_analysis()
+            return int(analysis.temp_size_in_bytes)
+
+        gradient = memory(jax.grad(values)) if jax.tree.leaves(params) else None
+        return Plan(self.steps(batch), points, size, memory(values), gradient)
+
+    def derivatives(
+        self,
+        function: Function,
+        x: Array,
+        t: Array | None,
+        point: PointOperator,
+        token: Array | None,
+    ) -> Derivatives:
+        """The terms of the operator on a function at a point, but those of order zero
+        and of u_tt."""
+        at: tuple[Array, ...] = (x,)
+        inner: Callable[..., Array] = lambda x: function(x, t)
+        first: tuple[Array | None, ...] = (point.first,)
+        if point.rate is not None and t is not None:
+            at, inner = (x, t), function
+            first = (point.first, point.rate.astype(t.dtype))
+        return derivatives(
+            inner, at, point.directions, first=first, path=self.path, token=token
+        )
+
+    def chunk_for(self, batch: Batch, copies: int = 1) -> int:
+        """How many points are evaluated at a time."""
+        if self.chunk is not None:
+            return self.chunk
+        rows = max([1, *(s.rows for s in self.steps(batch))])
+        limit = _OTHER_ROWS
+        if jax.default_backend() == "cpu":
+            limit = min(max(_CPU_ROWS, batch.x.shape[-1] // 2), _MOST_CPU_ROWS)
+        return max(1, limit // (copies * rows))
+
+    def steps(self, batch: Batch) -> tuple[Step, ...]:
+        """How the derivatives are found."""
+
+        def run(x: Array, t: Array | None) -> Any:
+            point = self.operator.at_point(x, t)
+            return self.derivatives(raw_of(self.u), x, t, point, None)
+
+        steps = jax.eval_shape(run, *batch.first).steps
+        if self.operator.kinds(*batch.first).acceleration is not None:
+            steps = (*steps, Step("nested jvp by t", 2, 1, 1))
+        return steps
+
+
+class Evaluation(eqx.Module):
+    """An operator and a local term on a function, at each point of a batch: what one
+    pass through the network has to give, and what is made of it."""
+
+    applied: AppliedOperator
+    batch: Batch
+    local: Callable[..., Array] | None
+    "of the value, the gradient, the point and, if there is one, the time"
+    needs_value: bool = eqx.field(static=True)
+    data: tuple[Correction | None, Float[Array, " n"] | None]
+    "for each point: its correction, and what is known before the pass"
+
+    @device_local()
+    def at_point(
+        self, x: Array, t: Array | None, token: Array | None, data: Any
+    ) -> Float[Array, ""]:
+        """The value at one point, from its data."""
+        (series, known), u = data, self.applied.u
+        point = self.applied.operator.at_point(x, t)
+
+        def of(function: Function) -> Derivatives:
+            """What is needed of a function at this point."""
+            found = self.applied.derivatives(function, x, t, point, token)
+            value, gradient = found.value, found.gradient
+            if self.needs_value and value is None:
+                value = function(x, t)
+            if self.local is not None and gradient is None:
+                gradient = _gradient(function, x, t)
+            return Derivatives(
+                found.total,
+                value if self.needs_value else None,
+                None if self.local is None else gradient,
+                found.steps,
+            )
+
+        found = of(raw_of(u))
+        if series is not None:
+            found = corrected(u, found, series, point.rate, of)
+        out = found.total
+        if point.zero is not None and found.value is not None:
+            out = out + point.zero * found.value
+        if self.local is not None:
+            out = out + _local_term(self.local, found, x, t)
+        return out if known is None else out + known
+
+    def values(self, many: bool = True) -> Float[Array, " n"]:
+        """The value at each point of the batch, flat."""
+        points, times = self.batch.points, self.batch.times
+        if not many:
+            # Without vmap, so that users can put any transformation around it.
+            data = jax.tree.map(lambda a: a[0], self.data)
+            t = None if times is None else times[0]
+            return self.at_point(points[0], t, None, data)[None]
+        chunk = self.applied.chunk_for(self.batch)
+        return over_points(self.at_point, points, times, self.data, chunk)
+
+
+def evaluations(
+    applied: Sequence[AppliedOperator],
+    batch: Batch,
+    local: Callable[..., Array] | None = None,
+    known: Array | None = None,
+    series: Correction | None = None,
+) -> list[Evaluation]:
+    """Some operators on the same function, each with the same local term, and with
+    numbers for each point that are added; what they share is computed once.
+
+    **Arguments:**
+
+    - `series`: the corrections at the times of the batch, where they are known already.
+    """
+    u = applied[0].u
+    kinds = [a.operator.kinds(*batch.first) for a in applied]
+    moving = any(k.rate is not None for k in kinds)
+    if as_field(u).is_slice and (
+        moving or any(k.acceleration is not None for k in kinds)
+    ):
+        raise ValueError("u is at one time already: time_derivative() needs the field")
+    if series is None:
+        series = series_of(u, batch.t, 1 if moving else 0)
+    if series is not None:
+        series = batch.for_points(series)
+    out = []
+    for a, kind in zip(applied, kinds, strict=True):
+        changing = kind.rate is not None and series is not None
+        needs_value = kind.zero is not None or local is not None or changing
+        own = known
+        if kind.acceleration is not None:
+            own = add(own, over_batch(functools.partial(_acceleration, a), batch))
+        out.append(Evaluation(a, batch, local, needs_value, (series, own)))
+    return out
+
+
+def _gradient(function: Function, x: Array, t: Array | None) -> Array:
+    try:
+        return jax.grad(function)(x, t)
+    except Exception:
+        # Loops of unknown length have no reverse mode.
+        return jax.jacfwd(function)(x, t)
+
+
+def _local_term(
+    local: Callable[..., Array], found: Derivatives, x: Array, t: Array | None
+) -> Array:
+    arguments = (found.value, found.gradient, x, *(() if t is None else (t,)))
+    try:
+        value = local(*arguments)
+    except TypeError as error:
+        names = "(u, grad, x)" if t is None else "(u, grad, x, t)"
+        raise ValueError(
+            f"local cannot be evaluated as local{names}: {str(error).splitlines()[0]}"
+        ) from error
+    return one_number("local", value)
+
+
+def _acceleration(applied: AppliedOperator, x: Array, t: Array) -> Array:
+    """The term of u_tt at one point."""
+
+    def rate(t: Array) -> Array:
+        value = lambda t: at_time(applied.u, t)(x)
+        return jax.jvp(value, (t,), (jnp.ones_like(t),))[1]
+
+    with device_local():
+        weight = applied.operator.at_point(x, t).acceleration
+    assert weight is not None
+    return weight * jax.jvp(rate, (t,), (jnp.ones_like(t),))[1]

@@ -1,0 +1,128 @@
+"""What is kept of a trained field for the report: curves and pictures, as numbers."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..field import as_field, at_time, means_of
+from ..invariants import Invariant, Mass, SquaredNorm, relative_error
+from ..problems import Problem
+from ..quadrature import QuadratureRule
+from ..training import Loop, Trained
+
+# Times of the certificate and of the curves; fewer where a quadrature is large.
+_TIMES, _FEW_TIMES, _LARGE = 21, 5, 2**13
+# Points of the pictures: along each axis in one dimension, in a slice, in a cloud.
+_LINE, _FRAMES, _SLICE, _CLOUD = 257, 101, 97, 2048
+
+
+def measured(loop: Loop, key: Array) -> Trained:
+    """The field of a training as it is now, with its certificate at the times of the
+    curves."""
+    field = as_field(loop.final_field)
+    if _is_large(field):
+        return loop.so_far()
+    certificate = field.certificate(np.linspace(0.0, loop.until, _TIMES), key=key)
+    return dataclasses.replace(loop.so_far(certified=False), certificate=certificate)
+
+
+def _is_large(field: Any) -> bool:
+    """Whether a quadrature of a field takes long."""
+    rule = as_field(field).rule
+    return rule is not None and rule.size > _LARGE
+
+
+def integrals_of(
+    trained: Trained, problem: Problem, rule: QuadratureRule, end: float
+) -> dict[str, Any]:
+    """The invariants over time on an independent rule, by name, with their targets and
+    relative errors: of the field, and of the network without its correction. Mass and
+    squared norm are measured where they are not prescribed, too."""
+    field, volume = trained.field, problem.domain.volume
+    times = jnp.linspace(0.0, end, _FEW_TIMES if _is_large(field) else _TIMES)
+    invariants = list(problem.invariants)
+    for measured in (Mass(None), SquaredNorm(None)):
+        if measured.name not in [i.name for i in invariants]:
+            invariants.append(measured)
+    of = lambda f: volume * np.asarray(_moments(tuple(invariants), f, rule, times))
+    curves = {"field": of(field)}
+    if trained.certificate is not None:
+        curves["raw"] = of(trained.net)
+    targets = {
+        i.name: volume * np.array([float(problem.mean_target(i, t)) for t in times])
+        for i in problem.invariants
+    }
+    size = targets.get("squared_norm", curves["field"][:, -1])
+    out: dict[str, Any] = {}
+    for k, invariant in enumerate(invariants):
+        found = {which: curve[:, k] for which, curve in curves.items()}
+        target = targets.get(invariant.name)
+        errors = (
+            {}
+            if target is None
+            else {
+                which: np.abs(relative_error(invariant, values, target, size, volume))
+                for which, values in found.items()
+            }
+        )
+        out[invariant.name] = {
+            "density": invariant.density_in_words,
+            "target": None if target is None else target.tolist(),
+            "values": {which: values.tolist() for which, values in found.items()},
+            "errors": {which: error.tolist() for which, error in errors.items()},
+        }
+    return {"times": np.asarray(times, float).tolist(), "invariants": out}
+
+
+@eqx.filter_jit
+def _moments(
+    invariants: tuple[Invariant, ...],
+    function: Any,
+    rule: QuadratureRule,
+    times: Float[Array, " n"],
+) -> Float[Array, "n m"]:
+    at = lambda t: means_of(invariants, rule, at_time(function, t))
+    return jax.lax.map(at, times)
+
+
+@eqx.filter_jit
+def values(
+    function: Any, x: Float[Array, "n_t n_x d"], t: Float[Array, " n_t"]
+) -> Float[Array, "n_t n_x"]:
+    """The values at points of each time."""
+    return jax.lax.map(lambda a: jax.vmap(at_time(function, a[1]))(a[0]), (x, t))
+
+
+def picture_of(
+    trained: Trained, problem: Problem, end: float, key: Array
+) -> dict[str, np.ndarray]:
+    """The numbers of a picture of the solution: all of space and time in one
+    dimension, a slice at the last time in two and three, a cloud of points in more."""
+    box = problem.domain
+    d = box.dimension
+    if d == 1:
+        axis = jnp.linspace(0.0, 1.0, _LINE)[:, None]
+        times = jnp.linspace(0.0, end, _FRAMES)
+        x = jnp.broadcast_to(box.from_unit(axis), (_FRAMES, _LINE, 1))
+    elif d <= 3:
+        times = jnp.full((1,), end)
+        axis = jnp.linspace(0.0, 1.0, _SLICE)
+        plane = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+        rest = jnp.full((len(plane), d - 2), 0.5)
+        x = box.from_unit(jnp.concatenate([plane, rest], 1))[None]
+    else:
+        n_t = 8
+        times = jnp.linspace(0.0, end, n_t)
+        x = box.sample(key, _CLOUD).reshape(n_t, -1, d)
+    found = {"times": times, "u": values(trained.field, x, times)}
+    if problem.reference is not None:
+        found["reference"] = values(problem.reference, x, times)
+    if d <= 3:
+        # Of points in high dimension only what they give is drawn.
+        found["x"] = x[0]
+    return {name: np.asarray(array) for name, array in found.items()}

@@ -1,0 +1,64 @@
+"""Projection on a fixed uniform grid."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._checks import check_count
+from ...field import ConservedField, Exact
+from ...problems import Problem
+from ...quadrature import AxisRule, Midpoint, QuadratureRule, Trapezoid, tensor
+from .._points import check_grid
+from .._recipe import Recipe
+from ._method import Instant, Method, conserved
+
+
+class GridProjection(Method):
+    """The projection of PINN-proj, on a fixed uniform grid (at most 6 dimensions).
+
+    Its weights are equal, and all of it is in the graph of the gradient; its scale and
+    shift are applied to whatever points the residual is taken at.
+
+    **Arguments:**
+
+    - `nodes`: the most nodes of the grid in all axes together; by default as many as
+        the rule of the recipe has.
+    """
+
+    nodes: int | None = eqx.field(static=True, default=None)
+
+    needs_targets = True
+    estimator = None
+    multiplier_rate = 0.0
+
+    def __check_init__(self) -> None:
+        if self.nodes is not None:
+            check_count("nodes", self.nodes)
+
+    def training_rule(self, problem: Problem, nodes: int, key: Array) -> QuadratureRule:
+        check_grid("GridProjection", problem.domain)
+        d = problem.domain.dimension
+        n = max(2, int((self.nodes or nodes) ** (1.0 / d) + 1e-9))
+        axes: list[AxisRule] = [
+            Trapezoid(n) if periodic else Midpoint(n)
+            for periodic in problem.domain.periodic
+        ]
+        return tensor(problem.domain, axes)
+
+    def training_field(
+        self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
+    ) -> ConservedField:
+        return conserved(problem, net, rule, Exact())
+
+    def resample(self, field: Any, key: Array) -> Any:
+        del key
+        return field
+
+    def trained_field(self, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
+        return conserved(problem, net, rule, Exact())
+
+    def rows(self, at: Instant) -> Float[Array, " m"]:
+        del at
+        return jnp.zeros(0)

@@ -1,0 +1,148 @@
+"""What a method is: the field that is trained, the field that comes out of it, and what
+it adds to the loss."""
+
+import abc
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...estimators import Estimator
+from ...field import ConservedField, GradientMode, conserve, means_of
+from ...invariants import Mass, SquaredNorm, relative_error
+from ...problems import Problem
+from ...quadrature import QuadratureRule
+from .._recipe import Recipe
+
+
+class Instant(NamedTuple):
+    """One time of a batch, as a method sees it."""
+
+    problem: Problem
+    u: Any
+    "what is trained, a function of one point at this time; a `FieldSlice` if corrected"
+    rule: QuadratureRule
+    t: Float[Array, ""]
+    multipliers: Float[Array, " n"]
+
+    def errors(self) -> Float[Array, " n"]:
+        """The errors of the prescribed integrals."""
+        return integral_errors(self.problem, self.u, self.rule, self.t)
+
+
+class Method(eqx.Module):
+    """A way to train a network on a problem with prescribed integrals."""
+
+    @property
+    @abc.abstractmethod
+    def needs_targets(self) -> bool:
+        """Whether the problem must prescribe an integral."""
+
+    @property
+    @abc.abstractmethod
+    def estimator(self) -> Estimator | None:
+        """How the residual is estimated; None for the estimator of the recipe."""
+
+    @property
+    @abc.abstractmethod
+    def multiplier_rate(self) -> float:
+        """By how much the multiplier of each integral grows in a step, per relative
+        error; 0 for a method without multipliers."""
+
+    def check(self, problem: Problem) -> None:
+        """Raise `ValueError` if the problem does not allow this method."""
+        if self.needs_targets and not problem.invariants:
+            raise ValueError(
+                f"{type(self).__name__} needs invariants, and {problem.name} has none "
+                f"(mass or squared_norm); Plain() (--method plain) does without"
+            )
+
+    @abc.abstractmethod
+    def training_rule(self, problem: Problem, nodes: int, key: Array) -> QuadratureRule:
+        """The rule of the training, and of the integrals afterwards. Raises
+        `ValueError` if the domain does not allow it."""
+
+    @abc.abstractmethod
+    def training_field(
+        self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
+    ) -> Any:
+        """The function of x and t that is trained."""
+
+    @abc.abstractmethod
+    def resample(self, field: Any, key: Array) -> Any:
+        """The field that is trained, with fresh randomness for one step."""
+
+    @abc.abstractmethod
+    def trained_field(self, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
+        """The function of x and t that comes out of the training."""
+
+    @abc.abstractmethod
+    def rows(self, at: Instant) -> Float[Array, " m"]:
+        """What the method adds to the loss at one time: half the squares of these."""
+
+    def multipliers(self, problem: Problem) -> Float[Array, " n"]:
+        """The multipliers of one time of a batch before the first step."""
+        return jnp.zeros(len(problem.invariants) if self.multiplier_rate else 0)
+
+    def update(self, at: Instant) -> Float[Array, " n"]:
+        """The multipliers after a step."""
+        return at.multipliers + self.multiplier_rate * at.errors()
+
+
+class RawTraining(Method):
+    """A method that trains the network itself, without a correction."""
+
+    estimator = None
+
+    def training_rule(self, problem: Problem, nodes: int, key: Array) -> QuadratureRule:
+        return problem.rule(nodes, key)
+
+    def training_field(
+        self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
+    ) -> Any:
+        del problem, rule, recipe
+        return net
+
+    def resample(self, field: Any, key: Array) -> Any:
+        del key
+        return field
+
+
+def conserved(
+    problem: Problem, net: Any, rule: QuadratureRule, gradient: GradientMode
+) -> ConservedField:
+    """The network with the invariants of the problem."""
+    shifted = any(isinstance(invariant, Mass) for invariant in problem.invariants)
+    return conserve(
+        net,
+        rule,
+        invariants=problem.invariants,
+        profile=problem.profile if shifted else None,
+        gradient=gradient,
+    )
+
+
+def integral_errors(
+    problem: Problem,
+    u: Callable[[Array], Array],
+    rule: QuadratureRule,
+    t: Float[Array, ""],
+) -> Float[Array, " n"]:
+    """The relative errors of the invariants of a problem, of a function of x at one
+    time."""
+    found = means_of(problem.invariants, rule, u)
+    targets = [problem.mean_target(i, t) for i in problem.invariants]
+    # The prescribed squared norm where there is one.
+    size = jax.lax.stop_gradient(found[-1])
+    for invariant, target in zip(problem.invariants, targets, strict=True):
+        size = target if isinstance(invariant, SquaredNorm) else size
+    errors = [
+        relative_error(invariant, value, target, size, 1.0, jnp)
+        for invariant, value, target in zip(
+            problem.invariants, found[:-1], targets, strict=True
+        )
+    ]
+    return jnp.stack(errors) if errors else jnp.zeros(0)

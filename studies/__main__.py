@@ -14,14 +14,28 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from . import _page
-from ._data import write_whole
+from ._data import Data, write_whole
 from ._draw import draw
 from ._names import load_study, study_names
 from ._study import Setting, Study
-from ._sweep import Failure, Task, is_complete, sweep, tasks_for
+from ._sweep import (
+    Failure,
+    Task,
+    code_of,
+    file_of,
+    is_complete,
+    locked,
+    sweep,
+    tasks_for,
+)
 
 # Seconds between two lines where there is no progress bar.
 _LINE_EVERY = 15.0
+
+_STOPPING = (
+    b"\nStopping: measurements that are running are finished and saved first; press "
+    b"Ctrl-C again to stop at once.\n"
+)
 
 
 @click.command(context_settings={"show_default": True, "max_content_width": 100})
@@ -87,7 +101,10 @@ def main(
         failed = []
         if not only_draw:
             studies = [s for s in studies if _available(s, len(studies) == 1)]
-            failed = _measure(studies, out, setting, only, jobs or _processes(), again)
+            with locked(out):
+                failed = _measure(
+                    studies, out, setting, only, jobs or _processes(), again
+                )
         _draw(studies, out, setting, page)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
@@ -148,6 +165,9 @@ def _measure(
         for task in tasks_for(load_study(name), out, setting, again)
         if only in task.name
     ]
+    if not again:
+        for name in sources:
+            _tell_of_other_code(load_study(name), out, setting)
     if not tasks:
         click.echo("Everything is measured; --again measures it once more.")
         return []
@@ -192,6 +212,15 @@ def _measure(
     return failed
 
 
+def _tell_of_other_code(study: Study, out: Path, setting: Setting) -> None:
+    old = Data(file_of(out, setting, study)).of_other_code(code_of(study.name))
+    if old:
+        click.echo(
+            f"{study.name}: {len(old)} saved measurements were made with another "
+            f"version of the code; they are kept, and --again measures them once more"
+        )
+
+
 @contextlib.contextmanager
 def _signals(stopped: list[int]) -> Iterator[None]:
     """The first Ctrl-C, SIGTERM or SIGHUP is noted, the second one stops at once."""
@@ -201,6 +230,8 @@ def _signals(stopped: list[int]) -> Iterator[None]:
     def note(number: int, frame: object) -> None:
         stopped.append(number)
         signal.signal(number, before[number])
+        # Not through a stream, which may be in the middle of a line.
+        os.write(2, _STOPPING)
 
     for number, handler in before.items():
         # Under nohup SIGHUP stays ignored.

@@ -27,11 +27,15 @@ def key_of(case: Case, seed: int) -> Key:
 
 class Data:
     """The rows of a study in a file; a row is a case and a quantity, with all
-    its seeds."""
+    its seeds. `code` is the version of the code that measured last; each seed of a row
+    has the one that measured it."""
 
     def __init__(self, file: Path):
         self.file, self.changed = file, False
-        self.rows: list[Row] = _read(file) if file.exists() else []
+        self.code: str | None = None
+        self.rows: list[Row] = []
+        if file.exists():
+            self.code, self.rows = _read(file)
         self._at = {
             (json.dumps(r["case"], sort_keys=True), r["quantity"]): r for r in self.rows
         }
@@ -44,6 +48,15 @@ class Data:
                 out.setdefault(key_of(row["case"], seed), {})[row["quantity"]] = value
         return out
 
+    def of_other_code(self, code: str) -> set[Key]:
+        """The measurements that another version of the code made."""
+        return {
+            key_of(row["case"], seed)
+            for row in self.rows
+            for seed, own in zip(row["seeds"], row["codes"], strict=True)
+            if own != code
+        }
+
     def add(
         self,
         study: Study,
@@ -51,22 +64,25 @@ class Data:
         seed: int,
         found: Mapping[str, Value],
         origin: Mapping[str, str],
+        code: str,
     ) -> None:
-        """Take in a measurement."""
-        self.changed = True
+        """Take in a measurement by this version of the code."""
+        self.changed, self.code = True, code
         published = study.paper(case)
         for quantity, value in found.items():
             name = (json.dumps(case, sort_keys=True), quantity)
             if name not in self._at:
                 row: Row = {"case": case, "quantity": quantity, "seeds": []}
-                self._at[name] = row | {"values": []}
+                self._at[name] = row | {"values": [], "codes": []}
                 self.rows.append(self._at[name])
             row = self._at[name]
             if seed in row["seeds"]:
-                row["values"][row["seeds"].index(seed)] = _short(value)
+                k = row["seeds"].index(seed)
+                row["values"][k], row["codes"][k] = _short(value), code
             else:
                 row["seeds"].append(seed)
                 row["values"].append(_short(value))
+                row["codes"].append(code)
             row["paper"] = published.get(quantity)
             row.update(_summary(row["values"]))
             for part, text in origin.items():
@@ -86,28 +102,36 @@ class Data:
             )
         )
         lines = ",\n".join(json.dumps(row) for row in self.rows)
-        write_whole(self.file, f'{{"rows": [\n{lines}\n]}}\n')
+        head = f'{{"code": {json.dumps(self.code)}, "rows": ['
+        write_whole(self.file, f"{head}\n{lines}\n]}}\n")
 
 
 def read_rows(file: Path) -> Rows:
-    """What was saved, to draw from."""
-    return Rows(_read(file))
+    """What was saved, to draw from; a row is `outdated` where another version of the
+    code measured it than the one that measured last."""
+    code, rows = _read(file)
+    for row in rows:
+        row["outdated"] = any(own != code for own in row["codes"])
+    return Rows(rows)
 
 
-def _read(file: Path) -> list[Row]:
+def _read(file: Path) -> tuple[str | None, list[Row]]:
     try:
-        rows = json.loads(file.read_text())["rows"]
+        saved = json.loads(file.read_text())
+        code, rows = saved.get("code"), saved["rows"]
         for row in rows:
+            # Files of before have no versions.
+            row.setdefault("codes", [None] * len(row["seeds"]))
             # What is looked at everywhere must be there.
             _ = row["case"], row["quantity"], row["measured"], row["paper"]
-            if len(row["seeds"]) != len(row["values"]):
-                raise ValueError("seeds and values differ in number")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            if not len(row["seeds"]) == len(row["values"]) == len(row["codes"]):
+                raise ValueError("seeds, values and codes differ in number")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(
             f"{file} cannot be read ({reason}); remove it to measure again"
         ) from None
-    return list(rows)
+    return code, list(rows)
 
 
 def _summary(values: list[Value]) -> dict[str, Any]:

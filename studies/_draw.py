@@ -69,13 +69,19 @@ def body_of(study: Study, rows: Rows) -> list[str]:
             off = row is not None and differs(row)
             if off:
                 differ[quantity] = differ.get(quantity, 0) + 1
-            cells.append(_cell(row) + (" **≠**" if off else ""))
+            old = row is not None and row["outdated"]
+            cells.append(_cell(row) + (" †" if old else "") + (" **≠**" if off else ""))
             if published[quantity]:
                 cells.append("" if row is None else number(row["paper"]))
         lines.append(_line(cells))
     seeds = {len(row["seeds"]) for row in rows}
     if max(seeds, default=1) > 1:
         lines += ["", f"Medians of up to {max(seeds)} seeds, with their range."]
+    if any(row["outdated"] for row in rows):
+        lines += [
+            "",
+            "† Measured, at least in part, with an earlier version of the code.",
+        ]
     for quantity, count in differ.items():
         reason = study.reasons.get(quantity, "We do not know why.")
         title = study.columns[quantity]

@@ -1,5 +1,10 @@
 """Measure what is not measured yet, here or in other processes."""
 
+import ast
+import contextlib
+import fcntl
+import functools
+import hashlib
 import importlib.metadata
 import multiprocessing
 import os
@@ -13,6 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+
+import sdifp
 
 from ._data import Data, Key, key_of
 from ._names import load_study
@@ -88,6 +95,41 @@ def tasks_for(
     ]
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One sweep at a time measures into a folder; `ValueError` for the second."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"{folder} is in use: another sweep measures there"
+            ) from None
+        yield
+
+
+@functools.cache
+def code_of(name: str) -> str:
+    """The version of the code that measures a study: a digest of the library, of what
+    all studies share, and of the study itself, without docstrings and comments."""
+    here = Path(__file__).parent
+    files = [*Path(sdifp.__file__).parent.rglob("*.py"), *here.glob("_*.py")]
+    files += [here / f"{name.replace('-', '_')}.py"]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        tree = ast.parse(file.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                first = node.body[0] if node.body else None
+                if isinstance(first, ast.Expr) and isinstance(
+                    first.value, ast.Constant
+                ):
+                    del node.body[0]
+        digest.update(f"{file.name} {ast.dump(tree)}".encode())
+    return digest.hexdigest()[:12]
+
+
 def sweep(
     tasks: Sequence[Task],
     folder: Path,
@@ -112,8 +154,8 @@ def sweep(
                 file = file_of(folder, task.setting, study)
                 if file not in files:
                     files[file] = Data(file)
-                where = origin(study, task.setting)
-                files[file].add(study, task.case, task.seed, found, where)
+                where, code = origin(study, task.setting), code_of(study.name)
+                files[file].add(study, task.case, task.seed, found, where, code)
             report(task, failure)
             # What takes long is saved at once.
             now = time.monotonic()

@@ -346,6 +346,51 @@ def test_rows_are_saved_when_the_process_is_interrupted(toy, tmp_path):
     assert rows.known("n") == [1, 2]
 
 
+def test_rows_of_another_version_of_the_code_are_kept_and_marked(
+    toy, call, tmp_path, monkeypatch
+):
+    study = toy()
+    monkeypatch.setattr(program, "load_study", lambda name: study)
+    monkeypatch.setattr(_sweep, "code_of", lambda name: "old")
+    run(study, tmp_path)
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    assert not any(row["outdated"] for row in rows)
+    for module in (_sweep, program):
+        monkeypatch.setattr(module, "code_of", lambda name: "new")
+    study = toy(cases=lambda setting: [{"n": n} for n in (1, 2, 3, 4)])
+    code, out, _ = call("collocation", "--tiny", "--jobs", 1, "--out", tmp_path)
+    assert code == 0
+    assert "6 saved measurements were made with another version" in out
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    assert [r["outdated"] for r in rows.where("square")] == [True, True, True, False]
+    table = (tmp_path / "tiny" / "collocation" / "table.md").read_text()
+    assert table.count(" †") == 3
+    assert "† Measured" in table
+    call("collocation", "--tiny", "--jobs", 1, "--out", tmp_path, "--again")
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    assert not any(row["outdated"] for row in rows)
+
+
+def test_the_version_of_the_code_ignores_words(tmp_path, monkeypatch):
+    here = tmp_path / "studies"
+    here.mkdir()
+    monkeypatch.setattr(_sweep, "__file__", str(here / "_sweep.py"))
+    found = []
+    for text in ('"""One."""\nx = 1', '"""Two."""\nx = 1  # so', "x = 2"):
+        (here / "toy.py").write_text(text)
+        _sweep.code_of.cache_clear()
+        found.append(_sweep.code_of("toy"))
+    _sweep.code_of.cache_clear()
+    assert found[0] == found[1] != found[2]
+
+
+def test_two_sweeps_do_not_share_a_folder(call, tmp_path):
+    with _sweep.locked(tmp_path):
+        code, _, err = call("weighted-metric", "--tiny", "--out", tmp_path)
+    assert code == 1
+    assert f"{tmp_path} is in use" in err
+
+
 @pytest.mark.validate
 def test_processes_find_the_same_numbers(tmp_path, call):
     for jobs in (1, 2):

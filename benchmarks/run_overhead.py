@@ -80,13 +80,13 @@ def main() -> None:
         "advection, Adam": {
             "problem": "advection",
             "optimiser": "Adam()",
-            "network": "Architecture(128, 4)",
+            "network": "MLP(128, 4)",
             "steps": 250,
         },
     }
     if args.quick:
         settings = {"advection, Adam": settings["advection, Adam"] | {"steps": 2}}
-        settings["advection, Adam"]["network"] = "Architecture(4, 1)"
+        settings["advection, Adam"]["network"] = "MLP(4, 1)"
     rows = []
     rounds = 1 if args.quick else 5
     for name, given in settings.items():

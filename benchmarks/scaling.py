@@ -41,7 +41,7 @@ def begun(setting: Setting) -> Any:
 
     problem = sdifp.problems.reaction_diffusion(setting.dimension)
     recipe = sdifp.training.recipe_for(problem).replace(
-        network=sdifp.training.Architecture(64, 2),
+        network=sdifp.training.MLP(64, 2),
         points=sdifp.training.RandomPoints(2, setting.points),
         nodes=setting.nodes,
         final_nodes=setting.nodes,

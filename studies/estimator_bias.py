@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from sdifp import Problem, Recipe
 from sdifp.estimators import Disjoint, Estimator, Independent, Shared, Symmetric, audit
 from sdifp.problems import manufactured
-from sdifp.training import Adam, Architecture, Loop, Plain, RandomPoints
+from sdifp.training import MLP, Adam, Loop, Plain, RandomPoints
 
 from ._study import CONFIRMED, NOT, Case, Claim, Rows, Setting, Study, Value
 from ._style import BLUE, GREEN, ORANGE, RED, new_figure, plain
@@ -49,7 +49,7 @@ def _trained(
 ) -> tuple[Problem, Any, Array, Array]:
     problem = manufactured(dimension)
     recipe = Recipe(
-        Architecture(32, 2),
+        MLP(32, 2),
         Adam(1e-2),
         steps=max(1, steps),
         points=RandomPoints(2, 16),

@@ -13,7 +13,7 @@ from sdifp.training import _loop, _window
 
 SMALL = {
     "problem": "advection",
-    "network": "Architecture(4, 1)",
+    "network": "MLP(4, 1)",
     "optimiser": "Adam(0.01)",
     "points": "RandomPoints(2, 4)",
     "nodes": 16,

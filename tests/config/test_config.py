@@ -183,7 +183,7 @@ def test_arguments_reach_the_objects():
         optimiser="Adam(2e-3, Cosine(warmup=0.1), clip=1.0)",
         gradient="Subsampled(12)",
         points="GridPoints(3, 5)",
-        network="Architecture(7, 2)",
+        network="MLP(7, 2)",
         steps=11,
         every=4,
     )
@@ -193,7 +193,7 @@ def test_arguments_reach_the_objects():
         *(2e-3, sdifp.training.Cosine(0.1), 1.0),
     )
     assert built.recipe.points == sdifp.training.GridPoints(3, 5)
-    assert built.recipe.network == sdifp.training.Architecture(7, 2)
+    assert built.recipe.network == sdifp.training.MLP(7, 2)
     assert (built.recipe.steps, built.config.every) == (11, 4)
     mass = lambda t: built.problem.mean_target(built.problem.invariants[0], t)
     masses = jax.vmap(mass)(jnp.array([0.0, 1.0]))
@@ -231,7 +231,7 @@ def test_names_are_those_of_the_library():
         *("Full", "Independent", "Symmetric", "Disjoint", "Shared", "stde"),
     }
     assert names["gradients"] == {"Exact", "Subsampled", "MiniBatch", "Detached"}
-    assert names["networks"] == {"Architecture"}
+    assert names["networks"] == {"MLP"}
     assert names["points"] == {"RandomPoints", "GridPoints"}
     assert {"sobol", "lattice", "from_points", "rule_for"} < names["rules"]
     assert set(makers(sdifp.training.Decay)) == {"Constant", "Linear", "Cosine"}

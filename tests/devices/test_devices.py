@@ -162,7 +162,7 @@ def problem(name):
 def training(name, **changes):
     where, method, settings = TRAININGS[name]
     small = {
-        "network": sdifp.training.Architecture(8, 1),
+        "network": sdifp.training.MLP(8, 1),
         "points": RandomPoints(2, 16),
     }
     recipe = sdifp.training.recipe_for(problem(where)).replace(windows=1, **small)
@@ -228,7 +228,7 @@ def test_a_run_goes_on_on_another_number_of_devices(tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "_PAUSE", 0.0)
     config = sdifp.Config(
         "advection",
-        network="Architecture(4, 1)",
+        network="MLP(4, 1)",
         optimiser="Adam(0.01)",
         points="RandomPoints(2, 8)",
         nodes=8192,
@@ -409,7 +409,7 @@ def test_integrals_inside_of_an_equation(optimiser, gradient, hard, monkeypatch)
     # Each device has other points, so it must do such an integral for itself.
     monkeypatch.setattr(_loop, "advance", once(_loop.advance.__wrapped__))
     recipe = sdifp.training.recipe_for(sdifp.problems.advection()).replace(
-        network=sdifp.training.Architecture(4, 1),
+        network=sdifp.training.MLP(4, 1),
         points=RandomPoints(2, 2),
         optimiser=optimiser,
         hard_initial=hard,

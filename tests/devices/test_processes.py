@@ -23,7 +23,7 @@ from sdifp.runs import _processes, check_same_on_all
 
 HERE = Path(__file__).parent
 SETTINGS = [
-    *("--optimiser", "Adam(0.01)", "--network", "Architecture(4, 1)"),
+    *("--optimiser", "Adam(0.01)", "--network", "MLP(4, 1)"),
     *("--points", "RandomPoints(2, 8)", "--nodes", "8192", "--no-check"),
     *("--precision", "float64", "--no-report"),
 ]

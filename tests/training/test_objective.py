@@ -12,7 +12,7 @@ import sdifp
 from sdifp.training._objective import StepObjective
 
 RECIPE = sdifp.Recipe(
-    sdifp.training.Architecture(5, 1),
+    sdifp.training.MLP(5, 1),
     sdifp.training.LevenbergMarquardt(),
     steps=1,
     points=sdifp.training.RandomPoints(2, 3),

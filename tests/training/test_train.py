@@ -16,7 +16,7 @@ from sdifp.problems import _check
 from sdifp.training import _clock, _fit, _loop, _window
 
 RECIPE = sdifp.Recipe(
-    sdifp.training.Architecture(4, 1),
+    sdifp.training.MLP(4, 1),
     sdifp.training.Adam(0.05),
     steps=6,
     points=sdifp.training.RandomPoints(2, 3),
@@ -443,7 +443,7 @@ def test_a_network_of_the_user_and_multipliers_that_move():
             r"must return one number for one point and time, got shape \(1,\)",
         ),
         (
-            sdifp.training.Architecture(3, 1).build(sdifp.Box.cube(2), 1.0, key=KEY),
+            sdifp.training.MLP(3, 1).build(sdifp.Box.cube(2), 1.0, key=KEY),
             r"cannot be evaluated at a point of shape \(1,\) and a time, which mine",
         ),
         (

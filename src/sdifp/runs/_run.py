@@ -57,7 +57,7 @@ class Run:
     Examples:
         >>> import sdifp, tempfile
         >>> config = sdifp.Config(
-        ...     "advection", steps=2, network="Architecture(4, 1)",
+        ...     "advection", steps=2, network="MLP(4, 1)",
         ...     optimiser="Adam", points="RandomPoints(2, 4)",
         ... )
         >>> run = sdifp.Run.create(tempfile.mkdtemp() + "/first", config)

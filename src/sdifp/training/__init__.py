@@ -12,8 +12,8 @@ from ._methods import Plain as Plain
 from ._methods import PostHoc as PostHoc
 from ._methods import Soft as Soft
 from ._metrics import Metrics as Metrics
+from ._networks import MLP as MLP
 from ._networks import Ansatz as Ansatz
-from ._networks import Architecture as Architecture
 from ._networks import Network as Network
 from ._networks import PiecewiseInTime as PiecewiseInTime
 from ._networks import Series as Series
@@ -41,10 +41,10 @@ from ._trained import TrainingDiverged as TrainingDiverged
 # What users find here; the other names are for the rest of the library.
 # fmt: off
 __all__ = [
-    "LBFGS", "SDIFP", "Adam", "Architecture", "AugmentedLagrangian", "Constant",
-    "Cosine", "Decay", "GridPoints", "GridProjection", "LevenbergMarquardt",
-    "Linear", "Method", "Metrics", "Network", "Optax", "Optimiser", "Plain",
-    "Points", "PostHoc", "RandomPoints", "Recipe", "Soft", "Trained", "Training",
-    "TrainingDiverged", "mesh", "recipe_for", "train",
+    "LBFGS", "MLP", "SDIFP", "Adam", "AugmentedLagrangian", "Constant", "Cosine",
+    "Decay", "GridPoints", "GridProjection", "LevenbergMarquardt", "Linear", "Method",
+    "Metrics", "Network", "Optax", "Optimiser", "Plain", "Points", "PostHoc",
+    "RandomPoints", "Recipe", "Soft", "Trained", "Training", "TrainingDiverged", "mesh",
+    "recipe_for", "train",
 ]
 # fmt: on

@@ -5,7 +5,7 @@ import dataclasses
 from .._checks import check_count, check_positive
 from ..estimators import Estimator, Full
 from ..field import Exact, GradientMode
-from ._networks import Architecture
+from ._networks import MLP
 from ._optimisers import Adam, Optimiser
 from ._points import Points, RandomPoints
 
@@ -17,7 +17,7 @@ class Recipe:
 
     **Arguments:**
 
-    - `network`: the network, such as `Architecture(width, depth)`.
+    - `network`: the network, such as `MLP(width, depth)`.
     - `optimiser`: the optimiser, such as `Adam(rate, decay)`, `LBFGS()` or
         `LevenbergMarquardt()`; in Python also `Optax(...)`.
     - `steps`: number of steps, in each window.
@@ -36,7 +36,7 @@ class Recipe:
         residuals at earlier times)`; by default all times have the same weight.
     """
 
-    network: Architecture = Architecture()
+    network: MLP = MLP()
     optimiser: Optimiser = Adam()
     steps: int = 10_000
     points: Points = RandomPoints(8, 64)

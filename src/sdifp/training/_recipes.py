@@ -2,14 +2,14 @@
 
 from ..field import Subsampled
 from ..problems import Problem
-from ._networks import Architecture
+from ._networks import MLP
 from ._optimisers import Adam, Cosine, LevenbergMarquardt
 from ._points import RandomPoints
 from ._recipe import Recipe
 
 # One dimension: a small network, all of it in float64, and a second-order optimiser.
 SMALL = Recipe(
-    network=Architecture(32, 3, harmonics=8),
+    network=MLP(32, 3, harmonics=8),
     optimiser=LevenbergMarquardt(),
     steps=120,
     points=RandomPoints(20, 48),
@@ -22,7 +22,7 @@ def low_dimensional(dimension: int) -> Recipe:
     a fine one afterwards; few times, for each has its quadrature."""
     kind = min(dimension, 4) - 2
     return Recipe(
-        network=Architecture(64, 3, harmonics=2),
+        network=MLP(64, 3, harmonics=2),
         optimiser=Adam(5e-3, Cosine()),
         steps=2000,
         points=RandomPoints(4, 128),
@@ -38,7 +38,7 @@ def high_dimensional(dimension: int, neumann: bool) -> Recipe:
     large = dimension > 300
     return Recipe(
         # One whole wave, which is the second harmonic of a Neumann axis.
-        network=Architecture(64, 3, harmonics=2 if neumann else 1, bottleneck=16),
+        network=MLP(64, 3, harmonics=2 if neumann else 1, bottleneck=16),
         optimiser=Adam(1e-3 if large else 3e-3, Cosine()),
         # A step takes four times as long in a thousand dimensions as in a hundred.
         steps=600 if large else 2500,
@@ -59,7 +59,7 @@ def _second_order(dimension: int) -> Recipe:
     """
     two = dimension == 2
     return Recipe(
-        network=Architecture(32, 3, harmonics=4 if two else 2),
+        network=MLP(32, 3, harmonics=4 if two else 2),
         optimiser=LevenbergMarquardt(),
         steps=100,
         points=RandomPoints(12, 80) if two else RandomPoints(8, 112),
@@ -121,7 +121,7 @@ def recipe_of(name: str, d: int, neumann: bool, recipe: str) -> Recipe:
         if d > 1:
             return fast
         # The data are narrow beside the circle, so that they need many harmonics.
-        fast = fast.replace(network=Architecture(32, 3, harmonics=24))
+        fast = fast.replace(network=MLP(32, 3, harmonics=24))
     if recipe == "fast":
         return fast
     if stem == "kdv":

@@ -72,7 +72,7 @@ class Embedding:
 
 
 class Network(eqx.Module):
-    """A tanh network `f(x, t)` of embedded coordinates; made by `Architecture`."""
+    """A tanh network `f(x, t)` of embedded coordinates; made by `MLP`."""
 
     bottleneck: eqx.nn.Linear | None
     layers: eqx.nn.MLP
@@ -89,7 +89,7 @@ class Network(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class MLP:
     """A tanh network of embedded coordinates.
 
     **Arguments:**

@@ -19,14 +19,14 @@ import jax
 import sdifp
 from sdifp._timing import samples
 from sdifp.runs import Built, build
-from sdifp.training import Loop
+from sdifp.training import Training
 
 
 def in_library(built: Built, count: int) -> Callable[[], None]:
     """All steps, with metrics, of one of `count` trainings, which are compiled."""
 
-    def begun() -> Loop:
-        loop = Loop(
+    def begun() -> Training:
+        loop = Training(
             built.problem,
             built.method,
             recipe=built.recipe,
@@ -53,7 +53,7 @@ def in_run(built: Built, folder: Path, count: int) -> Callable[[], None]:
     def begun(here: Path) -> sdifp.Run:
         (here / "checkpoints").mkdir(parents=True)
         run = sdifp.Run(here, built)
-        run.loop.advance(0)
+        run.training.advance(0)
         return run
 
     left = [begun(folder / str(k)) for k in range(count)]

@@ -51,7 +51,7 @@ def begun(setting: Setting) -> Any:
         windows=1,
         steps=10_000,
     )
-    return sdifp.training.Loop(
+    return sdifp.training.Training(
         problem, recipe=recipe, check=False, key=jax.random.key(0)
     )
 

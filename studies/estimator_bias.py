@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from sdifp import Problem, Recipe
 from sdifp.estimators import Disjoint, Estimator, Independent, Shared, Symmetric, audit
 from sdifp.problems import manufactured
-from sdifp.training import MLP, Adam, Loop, Plain, RandomPoints
+from sdifp.training import MLP, Adam, Plain, RandomPoints, Training
 
 from ._study import CONFIRMED, NOT, Case, Claim, Rows, Setting, Study, Value
 from ._style import BLUE, GREEN, ORANGE, RED, new_figure, plain
@@ -56,7 +56,7 @@ def _trained(
         nodes=256,
     )
     key = jax.random.key(seed)
-    run = Loop(problem, Plain(), recipe=recipe, check=False, key=key)
+    run = Training(problem, Plain(), recipe=recipe, check=False, key=key)
     run.advance(steps)
     x, t = RandomPoints(2, 8).draw(key, problem.domain, 0.0, problem.duration)
     return problem, run.field, x, t

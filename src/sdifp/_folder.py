@@ -5,7 +5,8 @@ import math
 import re
 import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +18,14 @@ FORMAT = 2
 # The name of the copy of a user's problem file in the folder of a run.
 PROBLEM_COPY = "problem.copy.py"
 # What a run that died before it began may have left.
-_LEFT = {".lock", PROBLEM_COPY, f".{PROBLEM_COPY}.partial", ".config.toml.partial"}
-
-
-# How the name of the checkpoint begins with which a run begins.
-_FIRST = f"step-{0:09d}-"
+_LEFT = re.compile(
+    r"\.lock|\.?problem\.copy\.py(\.partial)?|\.config\.toml\.partial|"
+    r"checkpoints(/\.?step-0{9}-[^/]*)?"
+)
+# What must be in these files, or in each line of them, to be theirs.
+_OF_METRICS = {"step", "steps", "seconds", "loss", "errors", "l2_error", "scale"}
+_OF_RESULT = {"problem", "metrics", "integrals", "has_reference", "until"}
+_OF_CERTIFICATE = {"rows", "verdict", "holds"}
 # Step and digest of a checkpoint, in its name.
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.npz")
 
@@ -53,21 +57,14 @@ class Saved(NamedTuple):
         certificate = None
         if (folder / "certificate.json").is_file():
             certificate = _json(folder / "certificate.json", _OF_CERTIFICATE)
-        try:
-            with np.load(folder / "solution.npz", allow_pickle=False) as archive:
-                solution = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"{folder / 'solution.npz'} cannot be read ({error}); "
-                f"`sdifp evaluate {folder}` writes it again"
-            ) from None
+        with (
+            _readable(folder / "solution.npz") as file,
+            np.load(file, allow_pickle=False) as archive,
+        ):
+            solution = {name: archive[name] for name in archive.files}
+        result = _json(folder / "result.json", _OF_RESULT)
         return Saved(
-            folder,
-            config,
-            read_metrics(folder),
-            _json(folder / "result.json", _OF_RESULT),
-            certificate,
-            solution,
+            folder, config, read_metrics(folder), result, certificate, solution
         )
 
 
@@ -78,17 +75,13 @@ def check_free(folder: Path) -> None:
             f"{folder} holds a run already: `sdifp resume {folder}` goes on with it, "
             f"--out names another folder"
         )
-    if folder.exists() and (
-        not folder.is_dir() or not all(map(_is_left, folder.iterdir()))
+    if folder.exists() and not (
+        folder.is_dir()
+        and all(
+            _LEFT.fullmatch(str(file.relative_to(folder))) for file in folder.rglob("*")
+        )
     ):
         raise ValueError(f"{folder} exists and is not an empty folder")
-
-
-def _is_left(file: Path) -> bool:
-    """Whether a run that died before it began may have left a file."""
-    if file.name != "checkpoints" or not file.is_dir():
-        return file.name in _LEFT
-    return all(f.name.lstrip(".").startswith(_FIRST) for f in file.iterdir())
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -123,12 +116,6 @@ def read_settings(file: Path, unmarked: int = FORMAT) -> dict[str, Any]:
     return found
 
 
-# What is in each line of the metrics.
-_OF_METRICS = {
-    *("step", "steps", "seconds", "loss", "errors", "l2_error", "scale"),
-}
-
-
 def read_metrics(
     folder: Path, warn: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, Any]]:
@@ -146,18 +133,12 @@ def read_metrics(
             found = json.loads(line.decode())
             if not found.keys() >= _OF_METRICS or type(found["step"]) is not int:
                 raise ValueError
+            out.append(found)
         # Not UTF-8, not JSON, JSON that is nested too deeply, or no metrics.
         except (ValueError, RecursionError, AttributeError):
             damaged += line is not last
-            continue
-        out.append(found)
     if damaged:
-        which = (
-            "a damaged line, which is"
-            if damaged == 1
-            else f"{damaged} damaged lines, which are"
-        )
-        warn(f"{file} has {which} left out")
+        warn(f"{file}: damaged lines are left out, {damaged} of them")
     return out
 
 
@@ -201,19 +182,21 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# What must be in these files to be theirs.
-_OF_RESULT = {"problem", "metrics", "integrals", "has_reference", "until"}
-_OF_CERTIFICATE = {"rows", "verdict", "holds"}
-
-
 def _json(file: Path, names: set[str]) -> Any:
-    try:
+    with _readable(file):
         found = json.loads(file.read_text())
         if not isinstance(found, dict) or not names <= found.keys():
             raise ValueError("it is not what a run writes")
-    except (OSError, ValueError) as error:
+        return found
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[Path]:
+    """Say how to write a file again that cannot be read."""
+    try:
+        yield file
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{file} cannot be read ({error}); `sdifp evaluate {file.parent}` writes "
             f"it again"
         ) from None
-    return found

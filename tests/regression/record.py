@@ -186,7 +186,7 @@ def trainings():
         name += f" {recipe.windows} {recipe.hard_initial} {recipe.causal}"
         if getattr(method, "gradient", None) is not None:
             name += " subsampled"
-        training = sdifp.training.Loop(
+        training = sdifp.training.Training(
             problem, method, recipe=recipe, check=False, key=jax.random.key(5)
         )
         for _ in range(recipe.steps * recipe.windows):

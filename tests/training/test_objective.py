@@ -86,7 +86,7 @@ CASES = {
 def objective_of(make, method, recipe, key):
     """The objective of a first step, with multipliers that are not zero."""
     problem = make()
-    run = sdifp.training.Loop(problem, method, recipe=recipe, key=key, check=False)
+    run = sdifp.training.Training(problem, method, recipe=recipe, key=key, check=False)
     x, t = recipe.points.draw(key, problem.domain, run.window.start, run.length)
     multipliers = run.state.multipliers + 0.3
     objective = StepObjective(

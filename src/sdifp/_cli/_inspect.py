@@ -5,7 +5,14 @@ from typing import Any
 
 import click
 
-from .._folder import Saved, continuum_of, printable, read_config, read_metrics
+from .._folder import (
+    Saved,
+    checkpoint_files,
+    continuum_of,
+    printable,
+    read_config,
+    read_metrics,
+)
 from ._options import accept_option, json_option, open_run, print_json, run_argument
 from ._output import console, say
 
@@ -84,25 +91,17 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     for head in ("steps", "seconds", "L2", *names, "on the rule"):
         table.add_column(head, justify="right")
     for row in rows:
+        errors = [row["errors"].get(name) for name in names]
+        errors = [row["l2_error"], *errors, row["on_rule"]]
         table.add_row(
-            Text(
-                printable(row["run"]) + ("" if row["finished"] else " (not finished)")
-            ),
+            Text(printable(row["run"]) + " (not finished)" * (not row["finished"])),
             str(row["step"]),
             f"{row['seconds']:.0f}",
-            *(
-                "" if error is None else f"{error:.1e}"
-                for error in (
-                    row["l2_error"],
-                    *(row["errors"].get(name) for name in names),
-                    row["on_rule"],
-                )
-            ),
+            *("" if error is None else f"{error:.1e}" for error in errors),
         )
     # Whole lines where they go to a file.
     shown = console()
-    if not shown.is_terminal:
-        shown = console(width=160)
+    shown = shown if shown.is_terminal else console(width=160)
     shown.print(table)
     say("Relative errors, the worst over time; invariants on an independent rule.")
     say(f"Look at {picture}")
@@ -115,7 +114,7 @@ def info_command(run: Path, as_json: bool) -> None:
     """What a run is, how far it is, and what came out of it."""
     config, metrics = read_config(run), read_metrics(run)
     saved = Saved.read(run) if (run / "result.json").is_file() else None
-    checkpoints = sorted(f.name for f in (run / "checkpoints").glob("step-*.npz"))
+    checkpoints = [f.name for f in checkpoint_files(run / "checkpoints")]
     last = metrics[-1] if metrics else None
     if as_json:
         print_json(

@@ -63,7 +63,7 @@ def predict_command(
             f"duration that was trained",
             err=True,
         )
-    values = predict(found, table)
+    values = predict(found.training, table)
     write_values(out, table, values, names, time is None)
     say(f"Wrote {len(values)} values to {out}")
 

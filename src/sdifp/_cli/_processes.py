@@ -115,7 +115,8 @@ def _bind_address(coordinator: str) -> str:
 
 
 _COUNT = click.IntRange(min=1)
-_OPTIONS = (
+# The options for devices, and for the processes that share a run.
+process_options = (
     click.option(
         "--devices",
         type=int,
@@ -133,13 +134,6 @@ _OPTIONS = (
         "--timeout", type=_COUNT, default=60, help="Heartbeat timeout in seconds."
     ),
 )
-
-
-def process_options(command: Any) -> Any:
-    """The options for devices, and for the processes that share a run."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def processes_from(

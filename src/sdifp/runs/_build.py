@@ -14,7 +14,7 @@ import numpy as np
 
 from .._config import PARTS, Config, Expression
 from ..problems import DEFAULT_NAME, Problem
-from ..training import Method, Recipe, points_at_each_time, recipe_for, recipe_of
+from ..training import Method, Recipe, recipe_for, recipe_of
 
 
 class Made(NamedTuple):
@@ -107,7 +107,7 @@ def devices_for(built: Built) -> int:
     processes = jax.process_count()
     if jax.default_backend() == "cpu" and processes == 1:
         return 1
-    points = points_at_each_time(built.recipe, built.problem)
+    points = built.recipe.points.at_each_time(built.problem.domain)
     counts = range(processes, jax.device_count() + 1, processes)
     return max((n for n in counts if points % n == 0), default=processes)
 

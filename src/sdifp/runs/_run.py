@@ -29,12 +29,18 @@ from .._folder import (
     write_whole,
 )
 from .._mesh import device_count
-from ..training import Loop, Metrics, Trained, Training, TrainingDiverged
+from ..training import Metrics, Trained, Training, TrainingDiverged
 from ._build import Built, build, precision_now
-from ._checkpoint import prune_checkpoints, write_checkpoint
+from ._checkpoint import (
+    Unchanged,
+    check_same,
+    digest_of,
+    prune_checkpoints,
+    read_unchanged,
+    write_checkpoint,
+)
 from ._evaluation import integrals_of, measured, picture_of
 from ._processes import RunError, allgather_json, on_primary
-from ._unchanged import Unchanged, check_same, digest_of, read_unchanged
 
 # Seconds between two looks at the clock, at signals and at the progress bar. Each
 # costs about 20 ms: the compiled loop is entered again, with fresh memory.
@@ -73,7 +79,7 @@ class Run:
         self._problem_digest = None if source is None else digest_of(source)
         self.config = built.config
         self.problem = built.problem
-        self.loop = Loop(
+        self.training = Training(
             built.problem,
             built.method,
             recipe=built.recipe,
@@ -81,7 +87,6 @@ class Run:
             check=built.config.check,
             key=jax.random.key(built.config.seed),
         )
-        self.training = Training(self.loop)
         self._saved_step = -1
         self._damaged: list[Path] = []
         self.devices_before: int | None = None
@@ -181,16 +186,18 @@ class Run:
         - `watch`: called about once a second.
         - `stop`: asked as often whether to stop; there is a checkpoint then.
         """
-        training, loop = self.training, self.loop
+        training = self.training
         with ExitStack() as stack:
             on_primary(lambda: stack.enter_context(self._locked()))
             on_primary(self._own_folder)
             saved = time.monotonic()
             watch(training, None)
-            while not loop.finished:
+            while not training.finished:
                 due = time.monotonic() - saved >= self.config.checkpoint_seconds
                 # Clocks and signals differ between processes; their steps must not.
-                wishes = allgather_json([bool(stop()), due, loop.steps_within(_PAUSE)])
+                wishes = allgather_json(
+                    [bool(stop()), due, training.steps_within(_PAUSE)]
+                )
                 stopped, (_, due, count) = any(wish[0] for wish in wishes), wishes[0]
                 if due or stopped:
                     self.save()
@@ -198,7 +205,7 @@ class Run:
                 if stopped:
                     return False
                 try:
-                    metrics = loop.go_on(count)
+                    metrics = training.go_on(count)
                 except TrainingDiverged:
                     # Back to the last good state, which later checkpoints are not.
                     on_primary(lambda: self._remove_after(training.step))
@@ -209,7 +216,7 @@ class Run:
                     on_primary(functools.partial(self._report, metrics))
                 watch(training, metrics)
             self.save()
-            loop.check()
+            training.check()
         return True
 
     def _own_folder(self) -> None:
@@ -267,7 +274,7 @@ class Run:
 
     def result(self) -> Trained:
         """The trained field; trains to the end first."""
-        if not self.loop.finished:
+        if not self.training.finished:
             self.train()
         return self.training.result()
 
@@ -276,25 +283,25 @@ class Run:
         box = self.problem.domain
         x, t = table[:, :-1], table[:, -1]
         walls = ~box.periodic & ((x < box.lower) | (x > box.upper))
-        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.loop.until)))
+        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.training.until)))
 
     def evaluate(self) -> dict[str, Any]:
         """Measure the field as it is, and write what the report is drawn from; returns
         what is in `result.json`."""
-        loop, problem = self.loop, self.problem
+        training, problem = self.training, self.problem
         for_certificate, for_picture = jax.random.split(
             jax.random.fold_in(jax.random.key(self.config.seed), 1)
         )
-        end, rule = loop.until, loop.independent_rule
-        trained = measured(loop, for_certificate)
+        end, rule = training.until, training.independent_rule
+        trained = measured(training, for_certificate)
         certificate = trained.certificate
         metrics = dataclasses.asdict(trained.metrics)
         result = {
             "problem": problem.name,
             "dimension": problem.domain.dimension,
             "normalised": problem.domain.normalised,
-            "method": type(loop.method).__name__,
-            "finished": loop.finished,
+            "method": type(training.method).__name__,
+            "finished": training.finished,
             "until": end,
             "has_reference": problem.reference is not None,
             "metrics": metrics,

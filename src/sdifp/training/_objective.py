@@ -75,9 +75,8 @@ class StepObjective(eqx.Module):
             earlier = jnp.cumsum(squares) - squares
             weights = jax.lax.stop_gradient(jnp.exp(-self.recipe.causal * earlier))
             out = 0.5 * jnp.mean(weights * squares)
-        for row, x, t, weight in self._initial_rows():
-            values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
-            out = out + 0.5 * weight * jnp.mean(values**2)
+        for values in self._initial_values(u):
+            out = out + 0.5 * self.recipe.initial_weight * jnp.mean(values**2)
         return out + 0.5 * jnp.mean(jnp.sum(added**2, axis=1))
 
     def rows(self, net: Any) -> Float[Array, " n"]:
@@ -85,9 +84,10 @@ class StepObjective(eqx.Module):
         u = self.field(net)
         series, added = self._at_times(u)
         parts = [self._scaled(self._of_all(self._residuals(u, series), self.t))]
-        for row, x, t, weight in self._initial_rows():
-            values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
-            parts.append(math.sqrt(weight) * self._scaled(self._of_all(values, t)))
+        factor = math.sqrt(self.recipe.initial_weight)
+        for values in self._initial_values(u):
+            own = self._scaled(self._of_all(values, self.window.start[None]))
+            parts.append(factor * own)
         return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
 
     def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
@@ -99,7 +99,10 @@ class StepObjective(eqx.Module):
             return self.field(eqx.combine(unravel(flat), static))
 
         residual: Row = lambda u, x, t: self.problem.equation(u, x, t)
-        families = [(residual, self.x, self.t, 1.0), *self._initial_rows()]
+        families = [(residual, self.x, self.t, 1.0)]
+        for row in self._initial_rows():
+            weight = self.recipe.initial_weight
+            families.append((row, self.x[:1], self.window.start[None], weight))
         rows, slopes = [], []
         for row, x, t, weight in families:
             found = rows_and_derivatives(row, field, flat, x, t, self.problem.order)
@@ -160,23 +163,21 @@ class StepObjective(eqx.Module):
         operator = residual.operator
         return residual.evaluations(u, batch, [operator], series=series)[0].values()
 
-    def _initial_rows(self) -> list[tuple[Row, Array, Array, float]]:
-        """Where the initial data are learnt, rows for them: (row, x, t, weight)."""
+    def _initial_values(self, u: Any) -> list[Array]:
+        """The rows of the initial data, at the points of the first time."""
+        t = self.window.start
+        rows = self._initial_rows()
+        return [jax.vmap(lambda x, row=row: row(u, x, t))(self.x[0]) for row in rows]
+
+    def _initial_rows(self) -> list[Row]:
+        """Where the initial data are learnt, rows for them."""
         if self.recipe.hard_initial:
             return []
-        window, weight = self.window, self.recipe.initial_weight
-        x, t = self.x[:1], window.start[None]
-        rows: list[tuple[Row, Array, Array, float]] = [
-            (
-                lambda u, x, t: at_time(u, t)(x) - device_local()(window.initial)(x),
-                x,
-                t,
-                weight,
-            )
+        window = self.window
+        rows: list[Row] = [
+            lambda u, x, t: at_time(u, t)(x) - device_local()(window.initial)(x)
         ]
         if window.velocity is not None:
-            velocity: Row = lambda u, x, t: (
-                time_derivative()(u)(x, t) - device_local()(window.velocity)(x)
-            )
-            rows.append((velocity, x, t, weight))
+            velocity = device_local()(window.velocity)
+            rows.append(lambda u, x, t: time_derivative()(u)(x, t) - velocity(x))
         return rows

@@ -1,10 +1,12 @@
-"""The training step, and many of them in one program."""
+"""The training step, many of them in one program, and their state as arrays."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import EVERYWHERE, along, divided, on_each
@@ -44,9 +46,7 @@ class State(eqx.Module):
     def reported(self) -> "State":
         """The same with no losses counted."""
         where = lambda s: (s.total, s.counted)
-        return eqx.tree_at(
-            where, self, (jnp.zeros_like(self.total), jnp.zeros_like(self.counted))
-        )
+        return eqx.tree_at(where, self, replace_fn=jnp.zeros_like)
 
 
 @eqx.filter_jit
@@ -134,3 +134,38 @@ def _step(
     total = state.total + loss.astype(state.total.dtype)
     new = State(net, inner, multipliers, state.step + 1, total, state.counted + 1)
     return new, loss
+
+
+def to_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a tree, by their paths; all else is left out."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {
+        _name(path): np.asarray(leaf)
+        for path, leaf in leaves
+        if isinstance(leaf, jax.Array | np.ndarray)
+    }
+
+
+def from_arrays(template: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The template with its arrays replaced by those of `to_arrays`. Raises
+    `ValueError` unless names, shapes and types are the same."""
+    wanted = to_arrays(template)
+    for name in sorted(wanted.keys() | arrays.keys()):
+        one, other = (
+            f"{a[name].dtype} of shape {a[name].shape}" if name in a else "nothing"
+            for a in (wanted, arrays)
+        )
+        if one != other:
+            raise ValueError(f"arrays do not fit: {name} must be {one}, got {other}")
+
+    def new(path: tuple[Any, ...], leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array | np.ndarray):
+            return leaf
+        found = arrays[_name(path)]
+        return jnp.asarray(found) if isinstance(leaf, jax.Array) else found
+
+    return jax.tree_util.tree_map_with_path(new, template)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")

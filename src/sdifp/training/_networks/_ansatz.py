@@ -1,5 +1,6 @@
 """Functions that have the initial data by construction, and those in turn in time."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -33,8 +34,7 @@ class Ansatz(eqx.Module):
 
     def with_net(self, net: Callable[..., Array]) -> "Ansatz":
         """The same with another network."""
-        given = (self.initial, self.velocity, self.start, self.length, self.profile)
-        return Ansatz(net, *given)
+        return dataclasses.replace(self, net=net)
 
     def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
         """The value at one point and time."""

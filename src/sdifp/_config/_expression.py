@@ -27,10 +27,6 @@ class Expression(NamedTuple):
         kwargs = {k: _build(v, lookup) for k, v in self.kwargs}
         return lookup(self.name)(*args, **kwargs)
 
-    def replace(self, **kwargs: Any) -> "Expression":
-        """The same with some arguments by name."""
-        return self._replace(kwargs=tuple((dict(self.kwargs) | kwargs).items()))
-
 
 def parse(
     field: str, text: str, names: Collection[str], inner: Collection[str]
@@ -45,7 +41,11 @@ def parse(
     """
     if re.fullmatch(r"[\w-]+", text.strip()):
         return Expression(_known(field, text.strip(), names))
-    refusal = _refusal(field, text, names)
+    first = next(iter(names))
+    refusal = ValueError(
+        f"{field} must be a name with arguments, such as {first}() or "
+        f"{first}(name=value), got {text!r}"
+    )
     # Names may have hyphens.
     plain = re.sub(r"^\s*[\w-]+", lambda m: m[0].strip().replace("-", "_"), text)
     try:
@@ -87,14 +87,6 @@ def _known(field: str, name: str, names: Collection[str]) -> str:
     if found is None:
         raise ValueError(f"{field}: unknown name {name!r}; {nearest(name, names)}")
     return found
-
-
-def _refusal(field: str, text: str, names: Collection[str]) -> ValueError:
-    first = next(iter(names))
-    return ValueError(
-        f"{field} must be a name with arguments, such as {first}() or "
-        f"{first}(name=value), got {text!r}"
-    )
 
 
 def _build(value: Any, lookup: Callable[[str], Callable[..., Any]]) -> Any:

@@ -128,7 +128,7 @@ def test_version(call):
         (["train", "wave", "-d", "100000000"], "dimension must be at most 4194304"),
         (["audit", "kdv", "-d", "9" * 400], "dimension must be at most 4194304"),
         (["train", "kdv", "--config", "none.toml"], "none.toml cannot be read"),
-        (["train", "none.py"], "problem: there is no file none.py"),
+        (["train", "none.py"], "problem: none.py: No such file"),
         (["train", "kdv", "--out", "/dev/null/x"], "cannot be made: Not a directory"),
         (["train", "heat_dirichlet", "-d", "9"], "dimension must be at most 3, got 9"),
         (

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from ._options import (
+    FILE,
     build_at_precision,
     config_from,
     json_option,
@@ -21,22 +22,14 @@ from ._output import say
 @click.option(
     "--terms",
     type=click.IntRange(1),
-    default=None,
     show_default="a quarter, 16 at most",
     help="Terms that are sampled.",
 )
 @click.option(
-    "--points",
-    default="RandomPoints(2, 8)",
-    help="Where the residual is looked at.",
+    "--points", default="RandomPoints(2, 8)", help="Where the residual is looked at."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Random seed.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=None,
-    help="A picture of it.",
-)
+@click.option("--out", type=FILE, help="A picture of it.")
 @json_option
 def audit_command(
     problem: str | None,

@@ -13,7 +13,14 @@ from .._folder import (
     read_config,
     read_metrics,
 )
-from ._options import accept_option, json_option, open_run, print_json, run_argument
+from ._options import (
+    FILE,
+    accept_option,
+    json_option,
+    open_run,
+    print_json,
+    run_argument,
+)
 from ._output import console, say
 
 
@@ -65,12 +72,7 @@ def report_command(run: Path) -> None:
 
 @click.command("compare")
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("compare.png"),
-    help="The picture.",
-)
+@click.option("--out", type=FILE, default=Path("compare.png"), help="The picture.")
 @json_option
 def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """One table and one picture of several runs."""

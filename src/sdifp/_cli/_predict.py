@@ -9,18 +9,17 @@ import click
 import numpy as np
 
 from .._folder import read_config
-from ._options import accept_option, open_run, run_argument
+from ._options import FILE, accept_option, open_run, run_argument
 from ._output import say
 
 
 @click.command("predict")
 @run_argument
 @click.argument("points", type=click.Path(path_type=Path))
-@click.option("--time", type=float, default=None, help="One time for all points.")
+@click.option("--time", type=float, help="One time for all points.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=None,
+    type=FILE,
     show_default="POINTS-values.csv, or .npy",
     help="The file of the values.",
 )

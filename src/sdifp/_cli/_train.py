@@ -106,7 +106,6 @@ def _train_options(command: Callable[..., int]) -> Any:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    default=None,
     show_default="runs/PROBLEM-METHOD",
     help="The folder of the run.",
 )

@@ -29,6 +29,8 @@ def write_report(folder: str | Path) -> Path:
             code = base64.b64encode(buffer.getvalue()).decode()
             images.append({"alt": picture.alt, "code": code})
         shown.append({"caption": group.caption, "images": images})
+    own = saved.folder if saved.folder.name else saved.folder.resolve()
+    again = ["--config", own / "config.toml", "--out", f"{own}-again"]
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -36,13 +38,13 @@ def write_report(folder: str | Path) -> Path:
     text = environment.from_string(source).render(
         title=f"{saved.result['problem']}, {saved.result['method']}",
         verdict=verdict(saved),
-        good=is_good(saved),
+        good=saved.result["finished"] and (saved.certificate or {}).get("holds"),
         figures=_key_figures(saved),
         groups=shown,
         certificate=saved.certificate,
         rows=_some_rows(saved),
         config=saved.config,
-        command=repeat_command(saved),
+        command=f"sdifp train {shlex.join(map(str, again))}",
         result=saved.result,
     )
     page = saved.folder / "report.html"
@@ -55,12 +57,6 @@ def write_report(folder: str | Path) -> Path:
         if old.name not in files:
             old.unlink()
     return page
-
-
-def is_good(saved: Saved) -> bool:
-    """Whether the run is finished and its integrals hold on the rule."""
-    certified = saved.certificate is not None and saved.certificate["holds"]
-    return bool(saved.result["finished"] and certified)
 
 
 def verdict(saved: Saved) -> str:
@@ -133,10 +129,3 @@ def _some_rows(saved: Saved) -> list[dict[str, Any]]:
         for r in rows
         if r["time"] in few or r is worst
     ]
-
-
-def repeat_command(saved: Saved) -> str:
-    """The command that does the same again."""
-    folder = saved.folder if saved.folder.name else saved.folder.resolve()
-    parts = ["--config", folder / "config.toml", "--out", f"{folder}-again"]
-    return f"sdifp train {shlex.join(map(str, parts))}"

@@ -4,7 +4,6 @@ from .._config import Config as Config
 from .._config import load_config as load_config
 from ..problems import fingerprint as fingerprint
 from ._build import Built as Built
-from ._build import ProblemFileError as ProblemFileError
 from ._build import build as build
 from ._build import describe as describe
 from ._build import devices_for as devices_for

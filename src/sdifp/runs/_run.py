@@ -164,10 +164,14 @@ class Run:
         run = Run(folder, built)
         check_same(folder, unchanged.before, run.config)
         read_metrics(folder, warn)
-        if found.info["versions"] != versions():
+        was, now = (
+            ", ".join(f"{k} {v}" for k, v in named.items())
+            for named in (found.info["versions"], versions())
+        )
+        if was != now:
             warn(
-                f"the checkpoint was written with {_list(found.info['versions'])}; "
-                f"resuming with {_list(versions())}: the last bits may differ"
+                f"the checkpoint was written with {was}; resuming with {now}: the last "
+                f"bits may differ"
             )
         run.devices_before = found.info.get("devices", 1)
         run.training.restore(found.arrays)
@@ -295,35 +299,36 @@ class Run:
         end, rule = training.until, training.independent_rule
         trained = measured(training, for_certificate)
         certificate = trained.certificate
-        metrics = dataclasses.asdict(trained.metrics)
-        result = {
-            "problem": problem.name,
-            "dimension": problem.domain.dimension,
-            "normalised": problem.domain.normalised,
-            "method": type(training.method).__name__,
-            "finished": training.finished,
-            "until": end,
-            "has_reference": problem.reference is not None,
-            "metrics": metrics,
-            "integrals": integrals_of(trained, problem, rule, end),
-            "certificate": None if certificate is None else certificate.verdict,
-            "holds": None if certificate is None else certificate.holds,
-            "versions": versions(),
-            "machine": machine(),
-        }
-        result = finite(result)
+        result = finite(
+            {
+                "problem": problem.name,
+                "dimension": problem.domain.dimension,
+                "normalised": problem.domain.normalised,
+                "method": type(training.method).__name__,
+                "finished": training.finished,
+                "until": end,
+                "has_reference": problem.reference is not None,
+                "metrics": dataclasses.asdict(trained.metrics),
+                "integrals": integrals_of(trained, problem, rule, end),
+                "certificate": None if certificate is None else certificate.verdict,
+                "holds": None if certificate is None else certificate.holds,
+                "versions": versions(),
+                "machine": machine(),
+            }
+        )
         picture = io.BytesIO()
         numbers = picture_of(trained, problem, end, for_picture)
         np.savez_compressed(picture, allow_pickle=False, **numbers)
+        text = json.dumps(result, indent=1, allow_nan=False) + "\n"
+        files = {"solution.npz": picture.getvalue(), "result.json": text.encode()}
+        if certificate is not None:
+            own = f"{certificate.to_json()}\n".encode()
+            files = {"certificate.json": own, **files}
 
         def write() -> None:
             with _written(self.folder):
-                if certificate is not None:
-                    text = certificate.to_json() + "\n"
-                    write_whole(self.folder / "certificate.json", text.encode())
-                write_whole(self.folder / "solution.npz", picture.getvalue())
-                text = json.dumps(result, indent=1, allow_nan=False) + "\n"
-                write_whole(self.folder / "result.json", text.encode())
+                for name, data in files.items():
+                    write_whole(self.folder / name, data)
 
         on_primary(write)
         return result
@@ -356,10 +361,6 @@ def machine() -> str:
     text = f"{platform.machine()}, {os.cpu_count()} cores, {count} x {kind}"
     processes = jax.process_count()
     return text if processes == 1 else f"{text}, {processes} processes"
-
-
-def _list(named: dict[str, str]) -> str:
-    return ", ".join(f"{k} {v}" for k, v in named.items())
 
 
 def _check_precision(config: Config) -> None:

@@ -94,12 +94,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_settings(file: Path, unmarked: int = FORMAT) -> dict[str, Any]:
-    """The fields in a configuration file.
-
-    **Arguments:**
-
-    - `unmarked`: the format of a file that does not say it.
-    """
+    """The fields in a configuration file; one that does not say its format has the
+    `unmarked` one."""
     try:
         found = tomllib.loads(file.read_text())
     except OSError as error:
@@ -119,13 +115,8 @@ def read_settings(file: Path, unmarked: int = FORMAT) -> dict[str, Any]:
 def read_metrics(
     folder: Path, warn: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, Any]]:
-    """The metrics of a run so far. Damaged lines are left out.
-
-    **Arguments:**
-
-    - `warn`: told how many lines are damaged, apart from a last one that was cut off,
-        as a process that is killed leaves it.
-    """
+    """The metrics of a run so far. Damaged lines are left out, with a warning unless it
+    is the last one, which a process that is killed may leave."""
     file, out, damaged = folder / "metrics.jsonl", [], 0
     *lines, last = file.read_bytes().split(b"\n") if file.exists() else [b""]
     for line in [*lines, last]:
@@ -151,6 +142,11 @@ def checkpoint_files(folder: Path) -> list[Path]:
 def step_of(file: Path) -> int:
     """The step of a checkpoint."""
     return int(file.name.split("-")[1])
+
+
+def shown(error: float | None) -> str:
+    """An error in a saved file; JSON has None for what is not finite."""
+    return "not finite" if error is None else f"{error:.1e}"
 
 
 def continuum_of(row: dict[str, Any], tolerance: float) -> str:

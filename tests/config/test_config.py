@@ -79,7 +79,7 @@ def test_what_is_written_is_read_again(expression):
         ({"steps": True}, "steps must be a whole number, got True"),
         ({"steps": 0}, "steps must be a positive integer, got 0"),
         ({"keep": 0}, "keep must be a whole number of at least 1, got 0"),
-        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"seed": -1}, "and at most 4294967295, got -1"),
         ({"causal": float("nan")}, "causal must be finite and not negative, got nan"),
         ({"hard_initial": 1}, "hard_initial must be true or false, got 1"),
         ({"recipe": "fst"}, "recipe must be fast or accurate, got 'fst'"),

@@ -12,6 +12,7 @@ from .._folder import (
     printable,
     read_config,
     read_metrics,
+    shown,
 )
 from ._options import (
     FILE,
@@ -45,8 +46,8 @@ def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> 
         say(
             f"t {row['time']:<8.4g} {row['invariant']:<12}  "
             f"target {row['target']:<12.6g} "
-            f"on the rule {_short(row['on_rule'])}  "
-            f"independent {_short(row['on_other_rule'])}  "
+            f"on the rule {shown(row['on_rule'])}  "
+            f"independent {shown(row['on_other_rule'])}  "
             f"continuum {continuum_of(row, tolerance)}"
         )
     say(verdict(saved))
@@ -54,10 +55,6 @@ def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> 
 
 def _rows(saved: Saved) -> list[dict[str, Any]]:
     return saved.certificate["rows"] if saved.certificate else []
-
-
-def _short(value: float | None) -> str:
-    return "none" if value is None else f"{value:.1e}"
 
 
 @click.command("report")
@@ -102,9 +99,8 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
             *("" if error is None else f"{error:.1e}" for error in errors),
         )
     # Whole lines where they go to a file.
-    shown = console()
-    shown = shown if shown.is_terminal else console(width=160)
-    shown.print(table)
+    own = console()
+    (own if own.is_terminal else console(width=160)).print(table)
     say("Relative errors, the worst over time; invariants on an independent rule.")
     say(f"Look at {picture}")
 
@@ -135,7 +131,7 @@ def info_command(run: Path, as_json: bool) -> None:
     if last is not None:
         say(
             f"{'last report':<18}  step {last['step']} of {last['steps']}, "
-            f"loss {_short(last['loss'])}"
+            f"loss {shown(last['loss'])}"
         )
     if saved is None:
         say(f"Not measured yet; go on with: sdifp resume {run}")

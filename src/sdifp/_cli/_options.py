@@ -131,15 +131,12 @@ def print_json(value: Any) -> None:
 
 
 def build_at_precision(config: "Config", copy: Path | None = None) -> "Built":
-    """The objects of a configuration, with JAX at their precision.
+    """The objects of a configuration, with JAX at their precision; a copy of the user's
+    problem file is used instead of it.
 
-    It is set before the problem is made. Only where a problem file of the user must be
+    The precision is set before the problem is made. Only where a problem file must be
     executed to know its recipe, and that needs a precision which the file does not set
     itself, the file is executed again.
-
-    **Arguments:**
-
-    - `copy`: a copy of the user's problem file to be used instead of it.
     """
     import jax
 

@@ -24,13 +24,8 @@ from ._objects import (
 
 
 def _option(default: Any, *, free: bool = False, **facts: Any) -> Any:
-    """A field; `free` ones may change when a run is taken up again.
-
-    **Arguments:**
-
-    - `facts`: the `choices` of a text, the `least` and the `most` of a number, or the
-        `kind` of an object.
-    """
+    """A field; `free` ones may change when a run is taken up again. Facts are `choices`
+    of a text, `least` and `most` of a number, or the `kind` of an object."""
     return dataclasses.field(default=default, metadata={"free": free, **facts})
 
 

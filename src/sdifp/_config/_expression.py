@@ -31,14 +31,8 @@ class Expression(NamedTuple):
 def parse(
     field: str, text: str, names: Collection[str], inner: Collection[str]
 ) -> Expression:
-    """Read an expression.
-
-    **Arguments:**
-
-    - `field`: what it is for, for messages.
-    - `names`: those that the object itself may have.
-    - `inner`: those that its arguments may have.
-    """
+    """Read an expression for a field: an object of some names, whose arguments may be
+    objects of the inner names."""
     if re.fullmatch(r"[\w-]+", text.strip()):
         return Expression(_known(field, text.strip(), names))
     first = next(iter(names))

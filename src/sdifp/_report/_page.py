@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from .._folder import Saved, continuum_of, write_whole
+from .._folder import Saved, continuum_of, shown, write_whole
 from ._figures import groups, in_words, prescribed, worst_error
 from ._style import DPI
 
@@ -19,7 +19,7 @@ def write_report(folder: str | Path) -> Path:
     """Draw the report of a run from what it saved; returns the page."""
     saved = Saved.read(folder)
     files: dict[str, bytes] = {}
-    shown = []
+    drawn = []
     for group in groups(saved):
         images = []
         for picture in group.pictures:
@@ -28,7 +28,7 @@ def write_report(folder: str | Path) -> Path:
             files[f"{picture.name}.png"] = buffer.getvalue()
             code = base64.b64encode(buffer.getvalue()).decode()
             images.append({"alt": picture.alt, "code": code})
-        shown.append({"caption": group.caption, "images": images})
+        drawn.append({"caption": group.caption, "images": images})
     own = saved.folder if saved.folder.name else saved.folder.resolve()
     again = ["--config", own / "config.toml", "--out", f"{own}-again"]
     environment = jinja2.Environment(
@@ -40,7 +40,7 @@ def write_report(folder: str | Path) -> Path:
         verdict=verdict(saved),
         good=saved.result["finished"] and (saved.certificate or {}).get("holds"),
         figures=_key_figures(saved),
-        groups=shown,
+        groups=drawn,
         certificate=saved.certificate,
         rows=_some_rows(saved),
         config=saved.config,
@@ -72,7 +72,7 @@ def verdict(saved: Saved) -> str:
         parts.append(saved.certificate["verdict"].replace("+-", "±"))
     else:
         drifts = [
-            f"{in_words(name)} is off by up to {_shown(worst_error(saved, name))}"
+            f"{in_words(name)} is off by up to {shown(worst_error(saved, name))}"
             for name in prescribed(saved)
         ]
         parts.append(
@@ -80,24 +80,19 @@ def verdict(saved: Saved) -> str:
             + (f": the {' and the '.join(drifts)}" if drifts else "")
         )
     if result["has_reference"]:
-        parts.append(f"the relative L2 error is {_shown(metrics['l2_error'])}")
+        parts.append(f"the relative L2 error is {shown(metrics['l2_error'])}")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _shown(value: float | None) -> str:
-    """An error; JSON has None for what is not finite."""
-    return "not finite" if value is None else f"{value:.1e}"
 
 
 def _key_figures(saved: Saved) -> list[tuple[str, str]]:
     result, metrics = saved.result, saved.result["metrics"]
     found = []
     if result["has_reference"]:
-        found.append(("relative L2 error", _shown(metrics["l2_error"])))
+        found.append(("relative L2 error", shown(metrics["l2_error"])))
     for name in prescribed(saved):
         text = f"{in_words(name)}, independent rule"
-        found.append((text, _shown(worst_error(saved, name))))
+        found.append((text, shown(worst_error(saved, name))))
     found.append(("steps", f"{metrics['step']} of {metrics['steps']}"))
     found.append(("time, with compilation", f"{metrics['seconds']:.0f} s"))
     if metrics["scale"] is not None:

@@ -56,12 +56,8 @@ class Built(NamedTuple):
 
 
 def build(config: Config, copy: Path | None = None) -> Built:
-    """The objects of a configuration, with arrays in the precision of JAX.
-
-    **Arguments:**
-
-    - `copy`: a copy of the user's problem file, to be executed instead of it.
-    """
+    """The objects of a configuration, with arrays in the precision of JAX; a copy of
+    the user's problem file is executed instead of it, where there is one."""
     file = config.problem_file
     made = Made(config.make("problem")) if file is None else _executed(file, copy)
     method = config.make("method")

@@ -119,13 +119,7 @@ def read_unchanged(
     folder: Path, warn: Callable[[str], None], accept_changed_problem: bool = False
 ) -> Unchanged:
     """The run in a folder. Raises `ValueError` if its checkpoints are gone, or if its
-    problem was changed since the last one.
-
-    **Arguments:**
-
-    - `warn`: told of damaged checkpoints, and of a problem file that is accepted.
-    - `accept_changed_problem`: whether the problem file may have been changed.
-    """
+    problem was changed since the last one and that is not accepted."""
     read_config(folder)
     config = load_config(folder / "config.toml")
     found = latest_checkpoint(folder / "checkpoints", warn)

@@ -27,10 +27,9 @@ from ._metrics import (
     measure,
 )
 from ._networks import PiecewiseInTime
-from ._objective import StepObjective
 from ._points import check_devices
 from ._recipe import Recipe, recipe_for
-from ._step import State, advance, from_arrays, points_of, to_arrays
+from ._step import State, advance, from_arrays, objective_of, to_arrays
 from ._window import Window, begin_window, check_functions, with_net
 
 # A loss that is so many times that of the first report of its window has no way back.
@@ -95,7 +94,7 @@ class Training:
         self._begin = network
         self.window = self._window()
         # As it was at the last report.
-        self.state = self._good = self._start(network)
+        self.state = self._good = State.start(self.window, network)
         # Where it was compiled for.
         self._devices: int | None = None
         self._result: Trained | None = None
@@ -242,7 +241,9 @@ class Training:
         self._step_seconds += time.perf_counter() - began
         self._timed_steps += count
         if not healthy:
-            unmet = self._why_next_step_fails()
+            # Why the next step cannot meet its targets, if it is that which fails.
+            objective = objective_of(*self._arguments(1)[:-1])
+            unmet = _why_unmet(objective.field(self.state.net), objective.t)
             raise TrainingDiverged(
                 f"{unmet}; the state of step {self.step} is kept"
                 if unmet
@@ -251,20 +252,10 @@ class Training:
                 self.so_far(),
             )
 
-    def _why_next_step_fails(self) -> str | None:
-        """Why the next step cannot meet its targets, if it is that which fails."""
-        problem, method, recipe, window, state, key, _ = self._arguments(1)
-        x, t, for_step = points_of(problem, recipe, window, state.step, key)
-        objective = StepObjective(
-            window, x, t, state.multipliers, for_step, problem, method, recipe
-        )
-        return _why_unmet(objective.field(state.net), t)
-
-    def _arguments(self, count: int) -> tuple[Any, ...]:
+    def _arguments(self, count: int) -> tuple[Window, State, Array, Array]:
         """Those of `advance`."""
         key = jax.random.fold_in(self._key, len(self._done))
-        given = (self.problem, self.method, self.recipe, self.window, self.state, key)
-        return *given, jnp.asarray(count, int)
+        return self.window, self.state, key, jnp.asarray(count, int)
 
     def check(self) -> None:
         """Raise `TrainingDiverged` if the field of the window in training, as it is
@@ -275,12 +266,8 @@ class Training:
             raise TrainingDiverged(f"{unmet}, after {at} steps", self.so_far())
 
     def so_far(self, count: int = 5, key: Array | None = None) -> Trained:
-        """The field as it is now, up to the end of the window in training, measured.
-
-        **Arguments:**
-
-        - `count`, `key`: how many times its certificate has, and its randomness.
-        """
+        """The field as it is now, up to the end of the window in training, measured,
+        with a certificate at `count` times."""
         field, end = self.final_field, self.until
         key = jax.random.fold_in(self._measure_key, 1) if key is None else key
         found = as_field(field).certificate(np.linspace(0.0, end, count), key=key)
@@ -291,12 +278,8 @@ class Training:
         self, field: Callable[..., Array], times: Array | None = None
     ) -> Metrics:
         """The metrics of any function of x and t, measured as those of the result are:
-        of the same network without its correction, for one.
-
-        **Arguments:**
-
-        - `times`: by default nine, over the whole duration.
-        """
+        of the same network without its correction, for one. By default at nine times
+        of the whole duration."""
         if times is None:
             times = jnp.linspace(0.0, self.problem.duration, TIMES)
         errors, l2, scale = measure(self.problem, field, self.independent_rule, times)
@@ -340,7 +323,7 @@ class Training:
         numbers = [int(n.split("/")[1]) for n in arrays if n.startswith("windows/")]
         template = {
             "windows": [self._begin] * (1 + max(numbers, default=-1)),
-            "state": self._start(self._begin),
+            "state": State.start(self.window, self._begin),
             "known": np.zeros(3),
         }
         found = from_arrays(template, arrays)
@@ -358,9 +341,6 @@ class Training:
         """Of the window in training."""
         return min(len(self._done), self.recipe.windows - 1)
 
-    def _start(self, net: Any) -> State:
-        return State.start(self.method, self.problem, self.recipe, net)
-
     def _window(self, before: Any = None) -> Window:
         """The first window, or the one after the field of the one before."""
         number, rules = len(self._done), (self._rule, self.final_rule)
@@ -373,7 +353,7 @@ class Training:
         self._nets.append(self.state.net)
         self._done.append(field.net)
         self.window = self._window(field)
-        self.state = self._good = self._start(self.state.net)
+        self.state = self._good = State.start(self.window, self.state.net)
         self._first_loss = float("nan")
 
     def _net_so_far(self) -> Any:

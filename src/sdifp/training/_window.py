@@ -20,8 +20,11 @@ _SERIES = 512
 
 
 class Window(eqx.Module):
-    """A stretch of time: the field that is trained on it, with its initial data."""
+    """A stretch of time: what is trained on it and how, with its initial data."""
 
+    problem: Problem = eqx.field(static=True)
+    method: Method
+    recipe: Recipe = eqx.field(static=True)
     field: Field
     "what the method trains, over an `Ansatz`"
     final: Field
@@ -41,15 +44,8 @@ def begin_window(
     number: int,
     before: Any = None,
 ) -> Window:
-    """A window of a training.
-
-    **Arguments:**
-
-    - `rule`, `final_rule`: in training, and of what comes out of it.
-    - `number`: how many windows are over.
-    - `before`: the field that was trained on the one before, where there is one. One
-        that is corrected afterwards goes on uncorrected.
-    """
+    """The window after `number` others; `before` is the field that was trained on the
+    last of them. One that is corrected afterwards goes on uncorrected."""
     box, length = problem.domain, problem.duration / recipe.windows
     start = jnp.asarray(number * length, float)
     initial: Any = problem.initial
@@ -68,6 +64,9 @@ def begin_window(
     # The network itself is put in at each step: any function stands in for it here.
     ansatz = Ansatz(_zero, u0, v0, start, length, problem.profile)
     return Window(
+        problem,
+        method,
+        recipe,
         as_field(method.training_field(problem, ansatz, rule, recipe)),
         as_field(method.trained_field(problem, ansatz, final_rule)),
         rule,

@@ -19,10 +19,7 @@ class Embedding:
     """Coordinates as a network sees them: on a periodic axis the first harmonics,
     `cos(2 pi k x / L) / k` and `sin(2 pi k x / L) / k`; on a Neumann axis
     `cos(pi k x / L) / k`, which is even across both walls; else x between -1 and 1.
-
-    **Arguments:**
-
-    - `neumann`: one bool for all axes, or one an axis; has no effect on periodic ones.
+    `neumann` is one bool for all axes, or one per axis; periodic ones ignore it.
     """
 
     box: Box

@@ -28,7 +28,6 @@ class Constant(Decay):
     """The same rate always."""
 
     def schedule(self, rate: float, steps: int) -> optax.Schedule:
-        """The rate at each step."""
         return optax.constant_schedule(rate)
 
 
@@ -37,7 +36,6 @@ class Linear(Decay):
     """Linear to zero, as in the paper."""
 
     def schedule(self, rate: float, steps: int) -> optax.Schedule:
-        """The rate at each step."""
         return optax.linear_schedule(rate, 0.0, steps)
 
 
@@ -60,7 +58,6 @@ class Cosine(Decay):
             )
 
     def schedule(self, rate: float, steps: int) -> optax.Schedule:
-        """The rate at each step."""
         if self.warmup == 0.0:
             return optax.cosine_decay_schedule(rate, steps)
         # At least one step of each kind, however short the run is.

@@ -1,5 +1,6 @@
 """What is in the folder of a run, and how it is written. Needs no JAX."""
 
+import errno
 import json
 import math
 import re
@@ -15,6 +16,8 @@ from ._files import write_whole as write_whole
 FORMAT = 2
 """The version of the files of a run; those of sdifp 0.1 have none written in them."""
 
+# Errors of the disk, not of what was asked for.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The name of the copy of a user's problem file in the folder of a run.
 PROBLEM_COPY = "problem.copy.py"
 # What a run that died before it began may have left.

@@ -246,8 +246,9 @@ def test_a_run_goes_on_on_another_number_of_devices(tmp_path, monkeypatch):
         run = sdifp.Run.create(tmp_path / "moved", config)
         assert not run.train(stop=lambda: next(left))
     with on(2):
-        run = sdifp.Run.open(tmp_path / "moved")
-        assert run.devices_before == 4
+        said = []
+        run = sdifp.Run.open(tmp_path / "moved", said.append)
+        assert "devices 4; resuming with " in said[0]
         assert 0 < run.training.step < 12
         assert run.train()
     moved, stayed = (r.training.snapshot() for r in (run, whole))

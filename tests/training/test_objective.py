@@ -137,7 +137,7 @@ def test_causal_weights_are_the_formula(getkey):
 
     @once
     def both(net):
-        residual = objective.problem.equation
+        residual = objective.window.problem.equation
         values = residual(objective.field(net), objective.x, objective.t)
         return values, objective.loss(net)
 

@@ -19,7 +19,7 @@ _COMMANDS = {
     "report": ("_inspect", "Draw the report of a run again."),
     "predict": ("_predict", "Evaluate the field of a run at points in a file."),
     "compare": ("_inspect", "One table and one picture of several runs."),
-    "audit": ("_audit", "Measure the estimators of the gradient on a problem."),
+    "audit": ("_inspect", "Measure the estimators of the gradient on a problem."),
     "list": ("_main", "List problems, methods, rules, estimators and more."),
     "info": ("_inspect", "What a run is, how far it is, and what came out."),
     "completion": ("_main", "Print what completes the commands in a shell."),

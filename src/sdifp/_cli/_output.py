@@ -2,7 +2,6 @@
 exit code. Needs no JAX."""
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from .._folder import printable
+from .._folder import DISK_FULL, printable
 
 
 def say(*lines: object, err: bool = False) -> None:
@@ -83,10 +82,6 @@ def answered(work: Callable[[], Any]) -> int:
     return code if isinstance(code, int) else 0
 
 
-# Errors of the disk, not of what was asked for.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
 def _sentence(error: Exception) -> tuple[str, int]:
     """What to say, and the exit code: 2 where it is the user's input, 1 else."""
     # Only where JAX is loaded can these have been raised.
@@ -98,7 +93,7 @@ def _sentence(error: Exception) -> tuple[str, int]:
         text = f"{text} ({place})" if isinstance(error, ValueError) else place
     elif isinstance(error, OSError):
         name = "" if error.filename is None else f"{error.filename}: "
-        text, code = f"{name}{error.strerror}", 1 if error.errno in _FULL else 2
+        text, code = f"{name}{error.strerror}", 1 if error.errno in DISK_FULL else 2
     elif runs is not None and isinstance(error, runs.RunError):
         code = 1
     elif isinstance(error, MemoryError):

@@ -41,7 +41,7 @@ from ._signals import Signals
 
 if TYPE_CHECKING:
     from .._config import Config
-    from ..runs import Built, Run, Unchanged
+    from ..runs import Built, Run
 
     # The objects of a run, and what makes it of them.
     Begun = tuple[Built, Callable[[], Run]]
@@ -158,22 +158,11 @@ def resume_command(run: Path, accept_changed_problem: bool, wanted: Wanted) -> i
 
     def begin() -> "Begun":
         unchanged, built = read_run(run, accept_changed_problem)
-        return built, lambda: _taken_up(unchanged, built)
+        from ..runs import Run
+
+        return built, lambda: Run.take_up(unchanged, built, note)
 
     return _go(run, wanted, begin)
-
-
-def _taken_up(unchanged: "Unchanged", built: "Built") -> "Run":
-    from .._mesh import device_count
-    from ..runs import Run
-
-    run, now = Run.take_up(unchanged, built, note), device_count()
-    if run.devices_before not in (None, now):
-        note(
-            f"the devices were {run.devices_before} and are {now}: the last bits may "
-            f"differ"
-        )
-    return run
 
 
 def _default_folder(config: "Config") -> Path:

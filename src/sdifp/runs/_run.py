@@ -1,7 +1,6 @@
 """Run: a training in a folder, which survives what happens to its process."""
 
 import dataclasses
-import errno
 import fcntl
 import functools
 import io
@@ -19,6 +18,7 @@ import numpy as np
 
 from .._config import Config
 from .._folder import (
+    DISK_FULL,
     PROBLEM_COPY,
     check_free,
     checkpoint_files,
@@ -89,8 +89,6 @@ class Run:
         )
         self._saved_step = -1
         self._damaged: list[Path] = []
-        self.devices_before: int | None = None
-        "how many computed what it was opened with"
 
     @staticmethod
     def create(
@@ -164,16 +162,17 @@ class Run:
         run = Run(folder, built)
         check_same(folder, unchanged.before, run.config)
         read_metrics(folder, warn)
-        was, now = (
-            ", ".join(f"{k} {v}" for k, v in named.items())
-            for named in (found.info["versions"], versions())
-        )
-        if was != now:
+        before = found.info["versions"] | {"devices": found.info.get("devices", 1)}
+        here = versions() | {"devices": device_count()}
+        if before != here:
+            was, now = (
+                ", ".join(f"{name} {value}" for name, value in named.items())
+                for named in (before, here)
+            )
             warn(
                 f"the checkpoint was written with {was}; resuming with {now}: the last "
                 f"bits may differ"
             )
-        run.devices_before = found.info.get("devices", 1)
         run.training.restore(found.arrays)
         run._saved_step, run._damaged = run.training.step, found.damaged
         return run
@@ -383,7 +382,7 @@ def _written(folder: Path) -> Iterator[None]:
         advice = (
             f"; what was saved before is kept, and `sdifp resume {folder}` goes on "
             f"from there"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            if error.errno in DISK_FULL
             else ""
         )
         raise RunError(f"{file} cannot be written: {error.strerror}{advice}") from error

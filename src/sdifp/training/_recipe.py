@@ -61,16 +61,12 @@ class Recipe:
             raise ValueError(
                 f"causal must be finite and not negative, got {self.causal}"
             )
-        full = isinstance(self.estimator, Full)
-        if self.causal is not None and not full:
+        needing = ["causal"] * (self.causal is not None)
+        needing += [type(self.optimiser).__name__] * self.optimiser.uses_rows
+        if needing and not isinstance(self.estimator, Full):
             raise ValueError(
-                f"causal needs the residual at each time, so estimator must be Full(), "
-                f"got {self.estimator!r}"
-            )
-        if self.optimiser.uses_rows and not full:
-            raise ValueError(
-                f"{type(self.optimiser).__name__} needs the residual at each point, so "
-                f"estimator must be Full(), got {self.estimator!r}"
+                f"{needing[0]} needs the residual at each point, so estimator must be "
+                f"Full(), got {self.estimator!r}"
             )
 
     def replace(self, **changes: object) -> "Recipe":

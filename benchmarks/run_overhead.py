@@ -19,14 +19,14 @@ import jax
 import sdifp
 from sdifp._timing import samples
 from sdifp.runs import Built, build
-from sdifp.training import Loop
+from sdifp.training import Training
 
 
 def in_library(built: Built, count: int) -> Callable[[], None]:
     """All steps, with metrics, of one of `count` trainings, which are compiled."""
 
-    def begun() -> Loop:
-        loop = Loop(
+    def begun() -> Training:
+        loop = Training(
             built.problem,
             built.method,
             recipe=built.recipe,
@@ -53,7 +53,7 @@ def in_run(built: Built, folder: Path, count: int) -> Callable[[], None]:
     def begun(here: Path) -> sdifp.Run:
         (here / "checkpoints").mkdir(parents=True)
         run = sdifp.Run(here, built)
-        run.loop.advance(0)
+        run.training.advance(0)
         return run
 
     left = [begun(folder / str(k)) for k in range(count)]
@@ -80,13 +80,13 @@ def main() -> None:
         "advection, Adam": {
             "problem": "advection",
             "optimiser": "Adam()",
-            "network": "Architecture(128, 4)",
+            "network": "MLP(128, 4)",
             "steps": 250,
         },
     }
     if args.quick:
         settings = {"advection, Adam": settings["advection, Adam"] | {"steps": 2}}
-        settings["advection, Adam"]["network"] = "Architecture(4, 1)"
+        settings["advection, Adam"]["network"] = "MLP(4, 1)"
     rows = []
     rounds = 1 if args.quick else 5
     for name, given in settings.items():

@@ -41,7 +41,7 @@ def begun(setting: Setting) -> Any:
 
     problem = sdifp.problems.reaction_diffusion(setting.dimension)
     recipe = sdifp.training.recipe_for(problem).replace(
-        network=sdifp.training.Architecture(64, 2),
+        network=sdifp.training.MLP(64, 2),
         points=sdifp.training.RandomPoints(2, setting.points),
         nodes=setting.nodes,
         final_nodes=setting.nodes,
@@ -51,7 +51,7 @@ def begun(setting: Setting) -> Any:
         windows=1,
         steps=10_000,
     )
-    return sdifp.training.Loop(
+    return sdifp.training.Training(
         problem, recipe=recipe, check=False, key=jax.random.key(0)
     )
 

@@ -44,7 +44,7 @@ def problem() -> sdifp.Problem:
 # Recipes of its own for `sdifp train`; without them they follow from the dimension.
 recipes = {
     "fast": sdifp.Recipe(
-        network=sdifp.training.Architecture(width=24, depth=2, harmonics=6),
+        network=sdifp.training.MLP(width=24, depth=2, harmonics=6),
         optimiser=sdifp.training.LevenbergMarquardt(),
         points=sdifp.training.RandomPoints(10, 32),
         steps=60,

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from sdifp import Problem, problems
 from sdifp.field import ConservedField
 from sdifp.quadrature import QuadratureRule
-from sdifp.training import Architecture
+from sdifp.training import MLP
 
 EQUATIONS: dict[str, Callable[[int], Problem]] = {
     "advection": problems.advection,
@@ -36,7 +36,7 @@ def network(
     """A network of a problem as training begins with it: a raw field whose integrals
     are wrong."""
     problem = problem_of(equation, dimension)
-    return Architecture(width, depth).build(
+    return MLP(width, depth).build(
         problem.domain,
         problem.duration,
         neumann=problem.neumann,

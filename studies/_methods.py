@@ -11,7 +11,6 @@ from sdifp.training import (
     SDIFP,
     AugmentedLagrangian,
     GridProjection,
-    Loop,
     Method,
     Plain,
     PostHoc,
@@ -96,7 +95,7 @@ def step_costs(
     recipe = recipe.replace(steps=max(recipe.steps, (rounds + 1) * steps))
     # Correcting afterwards takes no time in training.
     runs = {
-        name: Loop(
+        name: Training(
             problem, METHODS[name], recipe=recipe, key=jax.random.key(0), check=False
         )
         for name in names

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from sdifp import Problem, Recipe
 from sdifp.field import ConservedField
 from sdifp.quadrature import monte_carlo
-from sdifp.training import Loop, Method
+from sdifp.training import Method, Training
 
 from ._fields import nodes_of, targets
 from ._study import Value
@@ -20,9 +20,9 @@ from ._study import Value
 TIMES = 17
 
 
-def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Loop:
+def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Training:
     """A training, done."""
-    run = Loop(
+    run = Training(
         problem,
         method,
         recipe=recipe,
@@ -34,7 +34,9 @@ def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Loop:
     return run
 
 
-def outcome(run: Loop, points: int, seed: int, count: int = TIMES) -> dict[str, Value]:
+def outcome(
+    run: Training, points: int, seed: int, count: int = TIMES
+) -> dict[str, Value]:
     """Errors on the rule, in the continuum and on random points (if any), the worst of
     `count` times, the relative L2 error, and curves."""
     problem, u = run.problem, run.final_field

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from sdifp import Box, conserve
 from sdifp.field import ConservedField, GradientMode, Subsampled
 from sdifp.quadrature import sobol
-from sdifp.training import Architecture
+from sdifp.training import MLP
 
 from ._study import (
     CONDITION,
@@ -61,7 +61,7 @@ def _cases(setting: Setting) -> list[Case]:
 @functools.lru_cache(maxsize=2)
 def _field(d: int, seed: int, nodes: int) -> ConservedField:
     box = Box.cube(d, 0.0, 2.0, periodic=True, normalised=True)
-    net = Architecture(128, 4).build(box, 1.0, key=jax.random.key(seed))
+    net = MLP(128, 4).build(box, 1.0, key=jax.random.key(seed))
     rule = sobol(box, nodes, key=jax.random.key(seed))
     return conserve(net, rule, 0.5, 1.0)
 

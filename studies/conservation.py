@@ -8,8 +8,8 @@ from sdifp import Problem, Recipe
 from sdifp.field import Subsampled
 from sdifp.quadrature import monte_carlo
 from sdifp.training import (
+    MLP,
     SDIFP,
-    Architecture,
     AugmentedLagrangian,
     GridPoints,
     GridProjection,
@@ -60,10 +60,10 @@ _PAPER = {
 # Nodes in training, afterwards, and of the gradient.
 _NODES = {1: (32, 128, 8), 2: (256, 576, 32), 3: (216, 4096, 32)}
 _MONTE_CARLO: dict[Setting, int] = {"tiny": 64, "quick": 1024, "full": 100_000}
-_NETWORKS: dict[Setting, Architecture] = {
-    "tiny": Architecture(4, 1),
-    "quick": Architecture(32, 3),
-    "full": Architecture(),
+_NETWORKS: dict[Setting, MLP] = {
+    "tiny": MLP(4, 1),
+    "quick": MLP(32, 3),
+    "full": MLP(),
 }
 _STEPS: dict[Setting, int] = {"tiny": 2, "quick": 300, "full": 10_000}
 

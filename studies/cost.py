@@ -17,7 +17,7 @@ from sdifp.field import ConservedField, Exact, GradientMode, Subsampled
 from sdifp.problems import manufactured
 from sdifp.quadrature import QuadratureRule, sobol
 from sdifp.taylor import ByDirections
-from sdifp.training import Architecture
+from sdifp.training import MLP
 
 from ._study import (
     CONDITION,
@@ -85,7 +85,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     part, size = case["part"], case["size"]
     problem = manufactured(_DIMENSION[setting])
     key = jax.random.key(seed)
-    net = Architecture(*_SHAPE[setting]).build(problem.domain, 1.0, key=key)
+    net = MLP(*_SHAPE[setting]).build(problem.domain, 1.0, key=key)
     kind, _, way = part.partition(", ")
     if kind in ("quadrature", "gradient"):
         sample = min(_SAMPLE, size)

@@ -15,9 +15,9 @@ from sdifp.estimators import Independent
 from sdifp.field import Subsampled
 from sdifp.quadrature import monte_carlo
 from sdifp.training import (
+    MLP,
     SDIFP,
     Adam,
-    Architecture,
     GridProjection,
     Method,
     Plain,
@@ -139,7 +139,7 @@ def _error(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     problem = problem_of(case["equation"], d)
     full = setting == "full"
     recipe = Recipe(
-        Architecture() if full else Architecture(32, 2),
+        MLP() if full else MLP(32, 2),
         Adam(),
         steps=_STEPS[setting],
         points=RandomPoints(10, 10) if full else RandomPoints(2, 16),

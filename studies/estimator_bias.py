@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from sdifp import Problem, Recipe
 from sdifp.estimators import Disjoint, Estimator, Independent, Shared, Symmetric, audit
 from sdifp.problems import manufactured
-from sdifp.training import Adam, Architecture, Loop, Plain, RandomPoints
+from sdifp.training import MLP, Adam, Plain, RandomPoints, Training
 
 from ._study import CONFIRMED, NOT, Case, Claim, Rows, Setting, Study, Value
 from ._style import BLUE, GREEN, ORANGE, RED, new_figure, plain
@@ -49,14 +49,14 @@ def _trained(
 ) -> tuple[Problem, Any, Array, Array]:
     problem = manufactured(dimension)
     recipe = Recipe(
-        Architecture(32, 2),
+        MLP(32, 2),
         Adam(1e-2),
         steps=max(1, steps),
         points=RandomPoints(2, 16),
         nodes=256,
     )
     key = jax.random.key(seed)
-    run = Loop(problem, Plain(), recipe=recipe, check=False, key=key)
+    run = Training(problem, Plain(), recipe=recipe, check=False, key=key)
     run.advance(steps)
     x, t = RandomPoints(2, 8).draw(key, problem.domain, 0.0, problem.duration)
     return problem, run.field, x, t

@@ -17,7 +17,7 @@ from jaxtyping import Array
 from sdifp import Problem, Recipe, conserve, problems
 from sdifp.estimators import Full, Independent, Shared
 from sdifp.taylor import ByDirections
-from sdifp.training import Adam, Architecture, recipe_for
+from sdifp.training import MLP, Adam, recipe_for
 
 from ._methods import BASIC, COLUMNS, SEEDS, run_of, shorter, step_costs
 from ._study import Case, Setting, Study, Value
@@ -70,7 +70,7 @@ def _recipe(name: str, d: int, way: str, setting: Setting) -> Recipe:
     }
     return shorter(
         own.replace(
-            network=Architecture(8 if tiny else 128, 4),
+            network=MLP(8 if tiny else 128, 4),
             optimiser=Adam(),
             steps=_SAMPLED_STEPS,
             estimator=estimators[way],

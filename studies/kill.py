@@ -41,7 +41,7 @@ _CASES: dict[str, tuple[list[str], int]] = {
     "Adam": (
         [
             *("wave", "--method", "AugmentedLagrangian()", "--optimiser", "Adam()"),
-            *("--network", "Architecture(16, 2)", "--points", "RandomPoints(4, 16)"),
+            *("--network", "MLP(16, 2)", "--points", "RandomPoints(4, 16)"),
             *("--nodes", "32", "--no-check"),
         ],
         48_000,
@@ -49,14 +49,14 @@ _CASES: dict[str, tuple[list[str], int]] = {
     "L-BFGS": (
         [
             *("advection", "--optimiser", "LBFGS(memory=10, refresh=20)"),
-            *("--network", "Architecture(16, 2)", "--points", "RandomPoints(4, 16)"),
+            *("--network", "MLP(16, 2)", "--points", "RandomPoints(4, 16)"),
             *("--nodes", "32", "--no-check"),
         ],
         6_000,
     ),
     "Levenberg-Marquardt": (
         [
-            *("kdv", "--network", "Architecture(8, 1, harmonics=4)"),
+            *("kdv", "--network", "MLP(8, 1, harmonics=4)"),
             *("--points", "RandomPoints(8, 24)", "--nodes", "64", "--no-check"),
         ],
         1_500,
@@ -65,7 +65,7 @@ _CASES: dict[str, tuple[list[str], int]] = {
 _TINY: dict[str, tuple[list[str], int]] = {
     "Adam": (
         [
-            *("advection", "--optimiser", "Adam()", "--network", "Architecture(4, 1)"),
+            *("advection", "--optimiser", "Adam()", "--network", "MLP(4, 1)"),
             *("--points", "RandomPoints(2, 4)", "--nodes", "16", "--no-check"),
         ],
         100_000,

@@ -10,7 +10,7 @@ import functools
 
 from sdifp import Problem, Recipe, problems
 from sdifp.field import Subsampled
-from sdifp.training import Architecture, RandomPoints, recipe_for
+from sdifp.training import MLP, RandomPoints, recipe_for
 
 from ._methods import (
     BASIC,
@@ -48,7 +48,7 @@ def _setup(name: str, kind: str, setting: Setting) -> tuple[Problem, Recipe]:
     tiny = setting == "tiny"
     if kind == "paper":
         recipe = Recipe(
-            Architecture(8, 1) if tiny else Architecture(),
+            MLP(8, 1) if tiny else MLP(),
             steps=10_000,
             points=RandomPoints(8, 64),
             nodes=32,
@@ -59,7 +59,7 @@ def _setup(name: str, kind: str, setting: Setting) -> tuple[Problem, Recipe]:
         recipe = recipe_for(problem, "accurate")
         if tiny:
             recipe = recipe.replace(
-                network=Architecture(4, 1),
+                network=MLP(4, 1),
                 points=RandomPoints(2, 8),
                 nodes=16,
                 windows=1,

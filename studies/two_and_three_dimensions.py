@@ -5,7 +5,7 @@ import functools
 
 from sdifp import Problem, Recipe, problems
 from sdifp.field import Subsampled
-from sdifp.training import Architecture, recipe_for
+from sdifp.training import MLP, recipe_for
 
 from ._methods import BASIC, COLUMNS, SEEDS, run_of, shorter, step_costs
 from ._study import Case, Setting, Study, Value
@@ -25,9 +25,7 @@ def _setup(name: str, d: int, setting: Setting) -> tuple[Problem, Recipe]:
     problem: Problem = getattr(problems, name)(d)
     recipe = shorter(recipe_for(problem), setting)
     if setting == "tiny":
-        recipe = recipe.replace(
-            network=Architecture(8, 1), nodes=64, gradient=Subsampled(8)
-        )
+        recipe = recipe.replace(network=MLP(8, 1), nodes=64, gradient=Subsampled(8))
     return problem, recipe
 
 

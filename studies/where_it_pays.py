@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from sdifp import Initial, Problem, Recipe
 from sdifp.field import Subsampled
 from sdifp.problems import advection, reaction_diffusion
-from sdifp.training import Architecture, RandomPoints
+from sdifp.training import MLP, RandomPoints
 
 from ._fields import targets
 from ._methods import BASIC, COLUMNS, SEEDS, equal_time, run_of, shorter, step_costs
@@ -61,7 +61,7 @@ def _noisy(problem: Problem, size: float) -> Problem:
 @functools.cache
 def _setup(regime: str, value: float, setting: Setting) -> tuple[Problem, Recipe]:
     recipe = Recipe(
-        Architecture(8, 1) if setting == "tiny" else Architecture(64, 3),
+        MLP(8, 1) if setting == "tiny" else MLP(64, 3),
         steps=int(value) if regime == "steps" else 2000,
         nodes=32,
         final_nodes=128,

@@ -8,12 +8,12 @@ from quick import once
 import sdifp
 from sdifp._config._objects import PROBLEMS
 from sdifp.field import _certificate
-from sdifp.runs import _evaluation, _predict
-from sdifp.training import _loop, _window
+from sdifp.runs import _evaluation
+from sdifp.training import _training, _window
 
 SMALL = {
     "problem": "advection",
-    "network": "Architecture(4, 1)",
+    "network": "MLP(4, 1)",
     "optimiser": "Adam(0.01)",
     "points": "RandomPoints(2, 4)",
     "nodes": 16,
@@ -33,12 +33,11 @@ def quick_programs():
     """Programs run a few times here, so that they need not be fast."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name in (
-            (_loop, "advance"),
-            (_loop, "measure"),
+            (_training, "advance"),
+            (_training, "measure"),
             (_certificate, "_means"),
             (_evaluation, "_moments"),
             (_evaluation, "values"),
-            (_predict, "_values"),
         ):
             patch.setattr(module, name, once(getattr(module, name).__wrapped__))
         # The same object each time, so that one program serves all runs.

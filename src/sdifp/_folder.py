@@ -1,11 +1,13 @@
 """What is in the folder of a run, and how it is written. Needs no JAX."""
 
+import errno
 import json
 import math
 import re
 import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +16,19 @@ from ._files import write_whole as write_whole
 FORMAT = 2
 """The version of the files of a run; those of sdifp 0.1 have none written in them."""
 
+# Errors of the disk, not of what was asked for.
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The name of the copy of a user's problem file in the folder of a run.
 PROBLEM_COPY = "problem.copy.py"
 # What a run that died before it began may have left.
-_LEFT = {".lock", PROBLEM_COPY, f".{PROBLEM_COPY}.partial", ".config.toml.partial"}
-
-
-# How the name of the checkpoint begins with which a run begins.
-_FIRST = f"step-{0:09d}-"
+_LEFT = re.compile(
+    r"\.lock|\.?problem\.copy\.py(\.partial)?|\.config\.toml\.partial|"
+    r"checkpoints(/\.?step-0{9}-[^/]*)?"
+)
+# What must be in these files, or in each line of them, to be theirs.
+_OF_METRICS = {"step", "steps", "seconds", "loss", "errors", "l2_error", "scale"}
+_OF_RESULT = {"problem", "metrics", "integrals", "has_reference", "until"}
+_OF_CERTIFICATE = {"rows", "verdict", "holds"}
 # Step and digest of a checkpoint, in its name.
 CHECKPOINT = re.compile(r"step-(\d+)-([0-9a-f]{16})\.npz")
 
@@ -53,21 +60,14 @@ class Saved(NamedTuple):
         certificate = None
         if (folder / "certificate.json").is_file():
             certificate = _json(folder / "certificate.json", _OF_CERTIFICATE)
-        try:
-            with np.load(folder / "solution.npz", allow_pickle=False) as archive:
-                solution = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"{folder / 'solution.npz'} cannot be read ({error}); "
-                f"`sdifp evaluate {folder}` writes it again"
-            ) from None
+        with (
+            _readable(folder / "solution.npz") as file,
+            np.load(file, allow_pickle=False) as archive,
+        ):
+            solution = {name: archive[name] for name in archive.files}
+        result = _json(folder / "result.json", _OF_RESULT)
         return Saved(
-            folder,
-            config,
-            read_metrics(folder),
-            _json(folder / "result.json", _OF_RESULT),
-            certificate,
-            solution,
+            folder, config, read_metrics(folder), result, certificate, solution
         )
 
 
@@ -78,17 +78,13 @@ def check_free(folder: Path) -> None:
             f"{folder} holds a run already: `sdifp resume {folder}` goes on with it, "
             f"--out names another folder"
         )
-    if folder.exists() and (
-        not folder.is_dir() or not all(map(_is_left, folder.iterdir()))
+    if folder.exists() and not (
+        folder.is_dir()
+        and all(
+            _LEFT.fullmatch(str(file.relative_to(folder))) for file in folder.rglob("*")
+        )
     ):
         raise ValueError(f"{folder} exists and is not an empty folder")
-
-
-def _is_left(file: Path) -> bool:
-    """Whether a run that died before it began may have left a file."""
-    if file.name != "checkpoints" or not file.is_dir():
-        return file.name in _LEFT
-    return all(f.name.lstrip(".").startswith(_FIRST) for f in file.iterdir())
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -101,12 +97,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_settings(file: Path, unmarked: int = FORMAT) -> dict[str, Any]:
-    """The fields in a configuration file.
-
-    **Arguments:**
-
-    - `unmarked`: the format of a file that does not say it.
-    """
+    """The fields in a configuration file; one that does not say its format has the
+    `unmarked` one."""
     try:
         found = tomllib.loads(file.read_text())
     except OSError as error:
@@ -123,22 +115,11 @@ def read_settings(file: Path, unmarked: int = FORMAT) -> dict[str, Any]:
     return found
 
 
-# What is in each line of the metrics.
-_OF_METRICS = {
-    *("step", "steps", "seconds", "loss", "errors", "l2_error", "scale"),
-}
-
-
 def read_metrics(
     folder: Path, warn: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, Any]]:
-    """The metrics of a run so far. Damaged lines are left out.
-
-    **Arguments:**
-
-    - `warn`: told how many lines are damaged, apart from a last one that was cut off,
-        as a process that is killed leaves it.
-    """
+    """The metrics of a run so far. Damaged lines are left out, with a warning unless it
+    is the last one, which a process that is killed may leave."""
     file, out, damaged = folder / "metrics.jsonl", [], 0
     *lines, last = file.read_bytes().split(b"\n") if file.exists() else [b""]
     for line in [*lines, last]:
@@ -146,18 +127,12 @@ def read_metrics(
             found = json.loads(line.decode())
             if not found.keys() >= _OF_METRICS or type(found["step"]) is not int:
                 raise ValueError
+            out.append(found)
         # Not UTF-8, not JSON, JSON that is nested too deeply, or no metrics.
         except (ValueError, RecursionError, AttributeError):
             damaged += line is not last
-            continue
-        out.append(found)
     if damaged:
-        which = (
-            "a damaged line, which is"
-            if damaged == 1
-            else f"{damaged} damaged lines, which are"
-        )
-        warn(f"{file} has {which} left out")
+        warn(f"{file}: damaged lines are left out, {damaged} of them")
     return out
 
 
@@ -170,6 +145,11 @@ def checkpoint_files(folder: Path) -> list[Path]:
 def step_of(file: Path) -> int:
     """The step of a checkpoint."""
     return int(file.name.split("-")[1])
+
+
+def shown(error: float | None) -> str:
+    """An error in a saved file; JSON has None for what is not finite."""
+    return "not finite" if error is None else f"{error:.1e}"
 
 
 def continuum_of(row: dict[str, Any], tolerance: float) -> str:
@@ -201,19 +181,21 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# What must be in these files to be theirs.
-_OF_RESULT = {"problem", "metrics", "integrals", "has_reference", "until"}
-_OF_CERTIFICATE = {"rows", "verdict", "holds"}
-
-
 def _json(file: Path, names: set[str]) -> Any:
-    try:
+    with _readable(file):
         found = json.loads(file.read_text())
         if not isinstance(found, dict) or not names <= found.keys():
             raise ValueError("it is not what a run writes")
-    except (OSError, ValueError) as error:
+        return found
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[Path]:
+    """Say how to write a file again that cannot be read."""
+    try:
+        yield file
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{file} cannot be read ({error}); `sdifp evaluate {file.parent}` writes "
             f"it again"
         ) from None
-    return found

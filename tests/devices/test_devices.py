@@ -25,7 +25,7 @@ from sdifp._mesh import (
 )
 from sdifp.quadrature._stream import node_numbers, part_count
 from sdifp.runs import _run, build, devices_for
-from sdifp.training import Loop, RandomPoints, Training, _loop
+from sdifp.training import RandomPoints, Training, _training
 from sdifp.training._coupled import rows_and_derivatives
 
 
@@ -162,23 +162,25 @@ def problem(name):
 def training(name, **changes):
     where, method, settings = TRAININGS[name]
     small = {
-        "network": sdifp.training.Architecture(8, 1),
+        "network": sdifp.training.MLP(8, 1),
         "points": RandomPoints(2, 16),
     }
     recipe = sdifp.training.recipe_for(problem(where)).replace(windows=1, **small)
     recipe = recipe.replace(**{**settings, **changes})
-    return Loop(problem(where), method, recipe=recipe, every=2, check=False, key=KEY)
+    return Training(
+        problem(where), method, recipe=recipe, every=2, check=False, key=KEY
+    )
 
 
 @pytest.mark.parametrize("name", only(TRAININGS, "adam"))
 def test_training_curves_are_equal_to_rounding(name, monkeypatch, record_property):
     for program in ("advance", "measure"):
-        quick = once(getattr(_loop, program).__wrapped__)
-        monkeypatch.setattr(_loop, program, quick)
+        quick = once(getattr(_training, program).__wrapped__)
+        monkeypatch.setattr(_training, program, quick)
     curves = []
     for n in (0, 4):
         with on(n):
-            rows = [dataclasses.asdict(m) for m in Training(training(name))]
+            rows = [dataclasses.asdict(m) for m in training(name)]
         curves.append([[r["loss"], r["l2_error"] or 0.0] for r in rows])
     here, there = map(np.asarray, curves)
     error = np.max(np.abs(there - here) / np.abs(here + (here == 0.0)))
@@ -191,7 +193,7 @@ def test_training_curves_are_equal_to_rounding(name, monkeypatch, record_propert
 def test_bytes_that_are_sent_do_not_grow_with_nodes_nor_with_devices():
     def sent(n, nodes):
         with on(n):
-            return Training(training("sampled", nodes=nodes)).messages()
+            return training("sampled", nodes=nodes).messages()
 
     assert sent(0, 1024) == {}
     size = lambda net: sum(
@@ -228,7 +230,7 @@ def test_a_run_goes_on_on_another_number_of_devices(tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "_PAUSE", 0.0)
     config = sdifp.Config(
         "advection",
-        network="Architecture(4, 1)",
+        network="MLP(4, 1)",
         optimiser="Adam(0.01)",
         points="RandomPoints(2, 8)",
         nodes=8192,
@@ -244,8 +246,9 @@ def test_a_run_goes_on_on_another_number_of_devices(tmp_path, monkeypatch):
         run = sdifp.Run.create(tmp_path / "moved", config)
         assert not run.train(stop=lambda: next(left))
     with on(2):
-        run = sdifp.Run.open(tmp_path / "moved")
-        assert run.devices_before == 4
+        said = []
+        run = sdifp.Run.open(tmp_path / "moved", said.append)
+        assert "devices 4; resuming with " in said[0]
         assert 0 < run.training.step < 12
         assert run.train()
     moved, stayed = (r.training.snapshot() for r in (run, whole))
@@ -323,7 +326,7 @@ def test_single_precision_networks_in_double_precision():
         run = training("adam")
         narrow = lambda a: a.astype(np.float32) if eqx.is_inexact_array(a) else a
         net = jax.tree.map(narrow, run.state.net)
-        again = Loop(
+        again = Training(
             problem("advection"),
             recipe=run.recipe.replace(steps=2),
             network=net,
@@ -407,9 +410,9 @@ def nonlocal_problem():
 )
 def test_integrals_inside_of_an_equation(optimiser, gradient, hard, monkeypatch):
     # Each device has other points, so it must do such an integral for itself.
-    monkeypatch.setattr(_loop, "advance", once(_loop.advance.__wrapped__))
+    monkeypatch.setattr(_training, "advance", once(_training.advance.__wrapped__))
     recipe = sdifp.training.recipe_for(sdifp.problems.advection()).replace(
-        network=sdifp.training.Architecture(4, 1),
+        network=sdifp.training.MLP(4, 1),
         points=RandomPoints(2, 2),
         optimiser=optimiser,
         hard_initial=hard,
@@ -419,7 +422,7 @@ def test_integrals_inside_of_an_equation(optimiser, gradient, hard, monkeypatch)
     losses = []
     for n in (0, 2):
         with on(n):
-            run = Loop(
+            run = Training(
                 nonlocal_problem(),
                 sdifp.training.SDIFP(gradient),
                 recipe=recipe,

@@ -23,7 +23,7 @@ from sdifp.runs import _processes, check_same_on_all
 
 HERE = Path(__file__).parent
 SETTINGS = [
-    *("--optimiser", "Adam(0.01)", "--network", "Architecture(4, 1)"),
+    *("--optimiser", "Adam(0.01)", "--network", "MLP(4, 1)"),
     *("--points", "RandomPoints(2, 8)", "--nodes", "8192", "--no-check"),
     *("--precision", "float64", "--no-report"),
 ]
@@ -273,14 +273,14 @@ def test_auto_needs_a_launcher(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--process-id", 1], "--process-id 1 needs --coordinator host:port"),
-        (["--num-processes", 2], "--num-processes 2 needs --coordinator"),
-        (["--coordinator", "here"], "must be host:port or auto, got 'here'"),
-        (["--coordinator", "here:0"], "must be host:port or auto, got 'here:0'"),
-        (["--coordinator", "a:1"], "needs --process-id and --num-processes"),
+        (["--process-id", 1], "got --coordinator None, --process-id 1"),
+        (["--num-processes", 2], "None, --num-processes 2"),
+        (["--coordinator", "here"], "got --coordinator here,"),
+        (["--coordinator", "here:0"], "got --coordinator here:0"),
+        (["--coordinator", "a:1"], "got --coordinator a:1, --process-id None"),
         (
             ["--coordinator", "a:1", "--process-id", 2, "--num-processes", 2],
-            "--process-id must be from 0 to 1",
+            "--process-id 2, --num-processes 2",
         ),
         (["--devices", 9], "devices must be between 1 and the 8 that JAX sees"),
         (["--devices", 0], "devices must be between 1 and the 8 that JAX sees"),
@@ -292,7 +292,7 @@ def test_auto_needs_a_launcher(tmp_path):
         (["--num-processes", 0], "0 is not in the range x>=1"),
         (
             ["--coordinator", "auto", "--process-id", 0],
-            "--process-id 0 cannot be given with --coordinator auto",
+            "got --coordinator auto, --process-id 0",
         ),
     ],
 )

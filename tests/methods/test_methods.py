@@ -12,7 +12,7 @@ from sdifp.training import Instant
 
 BOX = sdifp.Box([0.0], [2.0], periodic=True)
 RULE = sdifp.quadrature.trapezoid(BOX, 8)
-RECIPE = sdifp.Recipe(sdifp.training.Architecture(3, 1), steps=1, nodes=16)
+RECIPE = sdifp.Recipe(sdifp.training.MLP(3, 1), steps=1, nodes=16)
 MOMENTS = {"mass": 3.0, "squared_norm": lambda t: 7.0 + t}
 
 

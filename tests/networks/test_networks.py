@@ -67,7 +67,7 @@ def test_embedding_of_axes_that_are_all_alike(periodic, neumann):
 
 @pytest.mark.parametrize("bottleneck", [None, 2])
 def test_network_is_the_formula(bottleneck, getkey):
-    shape = sdifp.training.Architecture(4, 2, harmonics=2, bottleneck=bottleneck)
+    shape = sdifp.training.MLP(4, 2, harmonics=2, bottleneck=bottleneck)
     net = shape.build(MIXED, 0.5, neumann=[False, True, False], key=getkey())
     x, t = jnp.asarray([0.3, 0.4, 2.5]), jnp.asarray(0.2)
     value, features = once(lambda net: (net(x, t), net.embedding(x)))(net)
@@ -89,7 +89,7 @@ def test_network_is_the_formula(bottleneck, getkey):
 
 def test_network_keeps_single_precision(getkey):
     box = sdifp.Box([0.0], [1.0])
-    net = sdifp.training.Architecture(3, 1).build(box, 1.0, key=getkey())
+    net = sdifp.training.MLP(3, 1).build(box, 1.0, key=getkey())
     as_single = lambda leaf: leaf.astype(jnp.float32)
     net = jax.tree.map(lambda v: as_single(v) if eqx.is_inexact_array(v) else v, net)
     x, t = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1,), ()))
@@ -107,7 +107,7 @@ def test_network_keeps_single_precision(getkey):
 )
 def test_bad_shapes_of_networks_are_named(arguments, named, as_user):
     with pytest.raises(ValueError, match=named):
-        sdifp.training.Architecture(**arguments)
+        sdifp.training.MLP(**arguments)
 
 
 def with_time_derivative(f):

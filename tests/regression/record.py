@@ -47,7 +47,7 @@ def machine():
 
 
 def network(box, key, harmonics=2):
-    config = sdifp.training.Architecture(8, 2, harmonics=harmonics)
+    config = sdifp.training.MLP(8, 2, harmonics=harmonics)
     return config.build(box, 1.0, neumann=False, key=key)
 
 
@@ -145,7 +145,7 @@ def fields():
 
 def trainings():
     """A few steps of each problem, and of each method."""
-    p, tiny = sdifp.problems, sdifp.training.Architecture(6, 2, harmonics=2)
+    p, tiny = sdifp.problems, sdifp.training.MLP(6, 2, harmonics=2)
     adam = sdifp.Recipe(
         tiny,
         sdifp.training.Adam(1e-2),
@@ -186,7 +186,7 @@ def trainings():
         name += f" {recipe.windows} {recipe.hard_initial} {recipe.causal}"
         if getattr(method, "gradient", None) is not None:
             name += " subsampled"
-        training = sdifp.training.Loop(
+        training = sdifp.training.Training(
             problem, method, recipe=recipe, check=False, key=jax.random.key(5)
         )
         for _ in range(recipe.steps * recipe.windows):

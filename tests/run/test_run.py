@@ -79,7 +79,7 @@ def test_the_run_is_the_training_of_the_library(finished):
     config = finished.config
     training = sdifp.train(
         sdifp.problems.advection(),
-        recipe=finished.loop.recipe,
+        recipe=finished.training.recipe,
         every=4,
         check=False,
         key=jax.random.key(0),
@@ -129,7 +129,7 @@ def test_what_is_measured_is_what_the_field_has(finished):
 
 def test_values_at_points_are_those_of_the_field(finished, rng):
     table = np.column_stack([rng.uniform(0.0, 1.0, 40), rng.choice([0.1, 0.7], 40)])
-    found = predict(finished, table)
+    found = predict(finished.training, table)
     field = finished.result().field
     wanted = [field(jax.numpy.asarray(r[:1]), jax.numpy.asarray(r[1])) for r in table]
     assert np.allclose(found, wanted, rtol=0.0, atol=1e-13)
@@ -299,7 +299,7 @@ def test_targets_that_are_not_met_are_an_error_each_time(tmp_path):
             sdifp.training.TrainingDiverged, match=r"met at t = 0\.375: squared_norm"
         ):
             run.train()
-        assert run.loop.finished
+        assert run.training.finished
         run = sdifp.Run.open(tmp_path / "a")
     # It can be measured all the same.
     assert run.evaluate()["finished"]
@@ -400,7 +400,7 @@ def test_metrics_that_are_not_utf8_cost_their_lines(tmp_path):
     file.write_bytes(b"\n".join([text[0], *bad, *text[2:], b"{cut"]))
     said = []
     run = sdifp.Run.open(run.folder, said.append)
-    assert said == [f"{file} has 3 damaged lines, which are left out"]
+    assert said == [f"{file}: damaged lines are left out, 3 of them"]
     assert run.train()
     assert file.read_bytes().splitlines() == [text[0], *text[2:]]
     sdifp.Run.open(run.folder, said.append)
@@ -609,6 +609,6 @@ def test_an_error_in_a_problem_file_shows_its_line(tmp_path, text, words):
 
 
 def test_a_problem_file_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no file .*none\.py"):
+    with pytest.raises(ValueError, match=r"none\.py: No such file"):
         sdifp.Run.create(tmp_path / "a", small(problem=str(tmp_path / "none.py")))
     assert not (tmp_path / "a").exists()

@@ -12,7 +12,7 @@ import sdifp
 from sdifp.training._objective import StepObjective
 
 RECIPE = sdifp.Recipe(
-    sdifp.training.Architecture(5, 1),
+    sdifp.training.MLP(5, 1),
     sdifp.training.LevenbergMarquardt(),
     steps=1,
     points=sdifp.training.RandomPoints(2, 3),
@@ -86,12 +86,10 @@ CASES = {
 def objective_of(make, method, recipe, key):
     """The objective of a first step, with multipliers that are not zero."""
     problem = make()
-    run = sdifp.training.Loop(problem, method, recipe=recipe, key=key, check=False)
+    run = sdifp.training.Training(problem, method, recipe=recipe, key=key, check=False)
     x, t = recipe.points.draw(key, problem.domain, run.window.start, run.length)
     multipliers = run.state.multipliers + 0.3
-    objective = StepObjective(
-        run.window, x, t, multipliers, key, problem, method, recipe
-    )
+    objective = StepObjective(run.window, x, t, multipliers, key)
     return objective, run.state.net
 
 
@@ -139,7 +137,7 @@ def test_causal_weights_are_the_formula(getkey):
 
     @once
     def both(net):
-        residual = objective.problem.equation
+        residual = objective.window.problem.equation
         values = residual(objective.field(net), objective.x, objective.t)
         return values, objective.loss(net)
 

@@ -1,12 +1,30 @@
-"""evaluate, report, compare and info."""
+"""evaluate, report, compare, info and audit."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from .._folder import Saved, continuum_of, printable, read_config, read_metrics
-from ._options import accept_option, json_option, open_run, print_json, run_argument
+from .._folder import (
+    Saved,
+    checkpoint_files,
+    continuum_of,
+    printable,
+    read_config,
+    read_metrics,
+    shown,
+)
+from ._options import (
+    FILE,
+    accept_option,
+    build_at_precision,
+    config_from,
+    json_option,
+    open_run,
+    print_json,
+    problem_options,
+    run_argument,
+)
 from ._output import console, say
 
 
@@ -31,8 +49,8 @@ def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> 
         say(
             f"t {row['time']:<8.4g} {row['invariant']:<12}  "
             f"target {row['target']:<12.6g} "
-            f"on the rule {_short(row['on_rule'])}  "
-            f"independent {_short(row['on_other_rule'])}  "
+            f"on the rule {shown(row['on_rule'])}  "
+            f"independent {shown(row['on_other_rule'])}  "
             f"continuum {continuum_of(row, tolerance)}"
         )
     say(verdict(saved))
@@ -40,10 +58,6 @@ def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> 
 
 def _rows(saved: Saved) -> list[dict[str, Any]]:
     return saved.certificate["rows"] if saved.certificate else []
-
-
-def _short(value: float | None) -> str:
-    return "none" if value is None else f"{value:.1e}"
 
 
 @click.command("report")
@@ -58,12 +72,7 @@ def report_command(run: Path) -> None:
 
 @click.command("compare")
 @click.argument("runs", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("compare.png"),
-    help="The picture.",
-)
+@click.option("--out", type=FILE, default=Path("compare.png"), help="The picture.")
 @json_option
 def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """One table and one picture of several runs."""
@@ -84,26 +93,17 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     for head in ("steps", "seconds", "L2", *names, "on the rule"):
         table.add_column(head, justify="right")
     for row in rows:
+        errors = [row["errors"].get(name) for name in names]
+        errors = [row["l2_error"], *errors, row["on_rule"]]
         table.add_row(
-            Text(
-                printable(row["run"]) + ("" if row["finished"] else " (not finished)")
-            ),
+            Text(printable(row["run"]) + " (not finished)" * (not row["finished"])),
             str(row["step"]),
             f"{row['seconds']:.0f}",
-            *(
-                "" if error is None else f"{error:.1e}"
-                for error in (
-                    row["l2_error"],
-                    *(row["errors"].get(name) for name in names),
-                    row["on_rule"],
-                )
-            ),
+            *("" if error is None else f"{error:.1e}" for error in errors),
         )
     # Whole lines where they go to a file.
-    shown = console()
-    if not shown.is_terminal:
-        shown = console(width=160)
-    shown.print(table)
+    own = console()
+    (own if own.is_terminal else console(width=160)).print(table)
     say("Relative errors, the worst over time; invariants on an independent rule.")
     say(f"Look at {picture}")
 
@@ -115,7 +115,7 @@ def info_command(run: Path, as_json: bool) -> None:
     """What a run is, how far it is, and what came out of it."""
     config, metrics = read_config(run), read_metrics(run)
     saved = Saved.read(run) if (run / "result.json").is_file() else None
-    checkpoints = sorted(f.name for f in (run / "checkpoints").glob("step-*.npz"))
+    checkpoints = [f.name for f in checkpoint_files(run / "checkpoints")]
     last = metrics[-1] if metrics else None
     if as_json:
         print_json(
@@ -134,7 +134,7 @@ def info_command(run: Path, as_json: bool) -> None:
     if last is not None:
         say(
             f"{'last report':<18}  step {last['step']} of {last['steps']}, "
-            f"loss {_short(last['loss'])}"
+            f"loss {shown(last['loss'])}"
         )
     if saved is None:
         say(f"Not measured yet; go on with: sdifp resume {run}")
@@ -142,3 +142,62 @@ def info_command(run: Path, as_json: bool) -> None:
         from .._report import verdict
 
         say(verdict(saved))
+
+
+@click.command("audit")
+@problem_options
+@click.option("--draws", type=click.IntRange(8), default=256, help="Of each estimator.")
+@click.option(
+    "--terms",
+    type=click.IntRange(1),
+    show_default="a quarter, 16 at most",
+    help="Terms that are sampled.",
+)
+@click.option(
+    "--points", default="RandomPoints(2, 8)", help="Where the residual is looked at."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, help="Random seed.")
+@click.option("--out", type=FILE, help="A picture of it.")
+@json_option
+def audit_command(
+    problem: str | None,
+    dimension: int | None,
+    file: Path | None,
+    draws: int,
+    terms: int | None,
+    points: str,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure bias, noise, time and memory of the estimators of the gradient, on the
+    network that a training of PROBLEM begins with.
+
+    \b
+    sdifp audit manufactured -d 20
+    """
+    fields: Any = {"points": points, "seed": seed, "precision": "float64"}
+    built = build_at_precision(config_from(problem, dimension, file, fields))
+    import jax
+
+    from .. import _public as sdifp
+
+    key = jax.random.key(seed)
+    training = sdifp.train(
+        built.problem, sdifp.training.SDIFP(), recipe=built.recipe, check=False, key=key
+    )
+    x, t = built.recipe.points.draw(
+        key, built.problem.domain, 0.0, built.problem.duration
+    )
+    found = sdifp.estimators.audit(
+        built.problem.equation, training.field, x, t, key=key, n=terms, repeats=draws
+    )
+    if out is not None:
+        found.draw(out)
+    if as_json:
+        rows = found.as_rows()
+        print_json({"problem": built.problem.name, "note": found.note, "rows": rows})
+        return
+    say(*str(found).splitlines())
+    if out is not None:
+        say(f"Look at {out}")

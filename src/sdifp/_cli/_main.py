@@ -1,12 +1,15 @@
 """The program and its commands."""
 
+import importlib
+import os
 import sys
 
 import click
 
 from .. import __version__
 from .._nearest import nearest
-from ._answer import answered
+from ._options import json_option, print_json
+from ._output import answered, say
 
 # The file of each command, which is loaded when it is called, and its line in --help.
 _COMMANDS = {
@@ -16,10 +19,10 @@ _COMMANDS = {
     "report": ("_inspect", "Draw the report of a run again."),
     "predict": ("_predict", "Evaluate the field of a run at points in a file."),
     "compare": ("_inspect", "One table and one picture of several runs."),
-    "audit": ("_audit", "Measure the estimators of the gradient on a problem."),
-    "list": ("_names", "List problems, methods, rules, estimators and more."),
+    "audit": ("_inspect", "Measure the estimators of the gradient on a problem."),
+    "list": ("_main", "List problems, methods, rules, estimators and more."),
     "info": ("_inspect", "What a run is, how far it is, and what came out."),
-    "completion": ("_names", "Print what completes the commands in a shell."),
+    "completion": ("_main", "Print what completes the commands in a shell."),
 }
 
 
@@ -34,8 +37,6 @@ class Program(click.Group):
         """The command of a name."""
         if name not in _COMMANDS:
             return None
-        import importlib
-
         module = importlib.import_module(f".{_COMMANDS[name][0]}", __package__)
         command: click.Command = getattr(module, f"{name}_command")
         return command
@@ -73,6 +74,45 @@ def program() -> None:
     Begin with `sdifp train kdv`: it trains for about a minute and writes a page to look
     at.
     """
+
+
+@click.command("list")
+@click.argument("kind", required=False)
+@json_option
+def list_command(kind: str | None, as_json: bool) -> None:
+    """List problems, methods, rules, estimators and more, all or one KIND of them."""
+    from .._config import listed
+
+    known = listed()
+    if kind is not None and kind not in known:
+        raise click.UsageError(f"unknown kind {kind!r}; {nearest(kind, known)}")
+    found = known if kind is None else {kind: known[kind]}
+    if as_json:
+        print_json(found)
+        return
+    width = max(len(n) for names in found.values() for n in names)
+    for title, names in found.items():
+        say(title)
+        for name, line in names.items():
+            say(f"  {name:<{width}}  {line}")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Print what completes the commands in a shell.
+
+    Add `eval "$(sdifp completion bash)"` to ~/.bashrc, or likewise for zsh;
+    `sdifp completion fish > ~/.config/fish/completions/sdifp.fish` for fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    # The check of the shell's version runs the shell, which need not be here.
+    os.environ.setdefault("_SDIFP_COMPLETE", "")
+    made = found(program, {}, "sdifp", "_SDIFP_COMPLETE")
+    say(*(made.source_template % made.source_vars()).splitlines())
 
 
 def main(arguments: list[str] | None = None) -> None:

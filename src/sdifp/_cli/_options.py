@@ -18,9 +18,6 @@ if typing.TYPE_CHECKING:
 
 F = typing.TypeVar("F", bound=Callable[..., Any])
 
-# None of them: not given, so that a file or the recipe decides.
-_OF_RECIPE = "as the recipe"
-
 
 class ConfigCommand(click.Command):
     """A command with an option for each field of a configuration but the problem. They
@@ -38,32 +35,47 @@ def _config_options() -> Iterator[click.Option]:
 
     hints, help = typing.get_type_hints(Config), Config.help()
     for field in dataclasses.fields(Config):
-        if field.name == "problem":
+        name, kind = field.name, kind_of(hints[field.name])
+        if name == "problem":
             continue
-        kind = kind_of(hints[field.name])
-        flag = f"--{field.name.replace('_', '-')}"
+        flag = f"--{name.replace('_', '-')}"
         if kind is bool:
             flag = f"{flag}/--no-{flag[2:]}"
-        default = _OF_RECIPE if field.default is None else field.default
-        if field.name == "every":
-            default = "a twentieth of all"
-        text = f"{help[field.name]}  [default: {_shown(default)}]"
-        yield click.Option([flag, field.name], type=kind, default=None, help=text)
+        default: Any = field.default
+        if default is None:
+            default = "a twentieth of all" if name == "every" else "as the recipe"
+        elif kind is bool:
+            default = "yes" if default else "no"
+        text = f"{help[name]}  [default: {default}]"
+        # None where it is not given, so that a file or the recipe decides.
+        yield click.Option([flag, name], type=kind, default=None, help=text)
+
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+accept_option = click.option(
+    "--accept-changed-problem",
+    is_flag=True,
+    help="Execute the run's copy of a problem file though it was changed.",
+)
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, for a program to read."
+)
+
+run_argument = click.argument("run", type=click.Path(path_type=Path))
 
 
 def problem_options(command: F) -> F:
     """The problem, and where its configuration comes from."""
-    command = click.option(
-        "--dimension", "-d", type=int, default=None, help="Dimensions of space."
-    )(command)
-    command = click.option(
-        "--config",
-        "file",
-        type=click.Path(path_type=Path, dir_okay=False),
-        default=None,
-        help="A configuration file; options change single fields of it.",
-    )(command)
-    return click.argument("problem", required=False)(command)
+    text = "A configuration file; options change single fields of it."
+    for option in (
+        click.option("--dimension", "-d", type=int, help="Dimensions of space."),
+        click.option("--config", "file", type=FILE, help=text),
+        click.argument("problem", required=False),
+    ):
+        command = option(command)
+    return command
 
 
 def config_from(
@@ -85,13 +97,6 @@ def config_from(
     else:
         config = Config(**given)
     return config if dimension is None else config.with_dimension(dimension)
-
-
-accept_option = click.option(
-    "--accept-changed-problem",
-    is_flag=True,
-    help="Execute the run's copy of a problem file though it was changed.",
-)
 
 
 def read_run(folder: Path, accept_changed_problem: bool) -> "tuple[Unchanged, Built]":
@@ -120,31 +125,18 @@ def note(text: str) -> None:
         say(f"note: {text}", err=True)
 
 
-def run_argument(command: F) -> F:
-    """The folder of a run."""
-    return click.argument("run", type=click.Path(path_type=Path))(command)
-
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, for a program to read."
-)
-
-
 def print_json(value: Any) -> None:
     """What a program may read."""
     say(*json.dumps(finite(value), indent=1, allow_nan=False).splitlines())
 
 
 def build_at_precision(config: "Config", copy: Path | None = None) -> "Built":
-    """The objects of a configuration, with JAX at their precision.
+    """The objects of a configuration, with JAX at their precision; a copy of the user's
+    problem file is used instead of it.
 
-    It is set before the problem is made. Only where a problem file of the user must be
+    The precision is set before the problem is made. Only where a problem file must be
     executed to know its recipe, and that needs a precision which the file does not set
     itself, the file is executed again.
-
-    **Arguments:**
-
-    - `copy`: a copy of the user's problem file to be used instead of it.
     """
     import jax
 
@@ -161,9 +153,3 @@ def build_at_precision(config: "Config", copy: Path | None = None) -> "Built":
     if built.made.float64 == (built.precision == "float64"):
         return built._replace(config=config)
     return build(config, copy)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)

@@ -1,5 +1,6 @@
 """predict: points in a file to values in a file."""
 
+import csv
 import math
 import re
 from pathlib import Path
@@ -8,18 +9,17 @@ import click
 import numpy as np
 
 from .._folder import read_config
-from ._options import accept_option, open_run, run_argument
+from ._options import FILE, accept_option, open_run, run_argument
 from ._output import say
 
 
 @click.command("predict")
 @run_argument
 @click.argument("points", type=click.Path(path_type=Path))
-@click.option("--time", type=float, default=None, help="One time for all points.")
+@click.option("--time", type=float, help="One time for all points.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=None,
+    type=FILE,
     show_default="POINTS-values.csv, or .npy",
     help="The file of the values.",
 )
@@ -46,16 +46,17 @@ def predict_command(
     from ..runs import predict
 
     d = found.problem.domain.dimension
-    wanted = d if time is not None else d + 1
+    wanted = d + (time is None)
     if table.shape[1] != wanted:
-        columns = ", ".join([f"x{k + 1}" for k in range(min(d, 3))] + ["..."] * (d > 3))
-        last = " (the time is given)" if time is not None else ", t"
+        last = ", t" if time is None else " (the time is given)"
         raise click.UsageError(
-            f"{points} must have {wanted} columns, {columns}{last}, got "
+            f"{points} must have {wanted} columns, x1{', ...' * (d > 1)}{last}, got "
             f"{table.shape[1]}"
         )
+    head = names or [f"x{k + 1}" for k in range(d)] + ["t"] * (time is None)
     if time is not None:
         table = np.column_stack([table, np.full(len(table), time)])
+        head = [*head, "t"]
     outside = found.outside(table)
     if outside:
         say(
@@ -63,29 +64,22 @@ def predict_command(
             f"duration that was trained",
             err=True,
         )
-    values = predict(found, table)
-    write_values(out, table, values, names, time is None)
+    values = predict(found.training, table)
+    write_values(out, table, values, head)
     say(f"Wrote {len(values)} values to {out}")
 
 
 def read_points(file: Path) -> tuple[np.ndarray, list[str] | None]:
     """A table of numbers and, if it has them, the names of its columns."""
-    import csv
-
+    names = None
     try:
         if file.suffix == ".npy":
             table = np.load(file, allow_pickle=False)
-            names = None
         else:
             table, names = _read_csv(file)
         if not isinstance(table, np.ndarray):
             raise ValueError("it holds several arrays, and must hold one table")
-    except OSError as error:
-        raise click.UsageError(f"{file} cannot be read: {error.strerror}") from None
-    except MemoryError as error:
-        why = f": {error}" if str(error) else ""
-        raise click.UsageError(f"{file} does not fit into memory{why}") from None
-    except (ValueError, EOFError, csv.Error) as error:
+    except (ValueError, EOFError, MemoryError, csv.Error) as error:
         raise click.UsageError(f"{file}: {error}") from None
     if table.ndim == 1:
         table = table[:, None]
@@ -105,39 +99,6 @@ def read_points(file: Path) -> tuple[np.ndarray, list[str] | None]:
     return table, names
 
 
-def _read_csv(file: Path) -> tuple[np.ndarray, list[str] | None]:
-    import csv
-
-    # A mark at the beginning, which spreadsheets write, is no part of the first cell.
-    with file.open(newline="", encoding="utf-8-sig") as stream:
-        lines = [(k, line) for k, line in enumerate(csv.reader(stream), 1) if line]
-    names: list[str] | None = None
-    rows: list[list[float]] = []
-    for number, line in lines:
-        if number == lines[0][0] and _are_names(line):
-            names = [cell.strip() for cell in line]
-            continue
-        row = []
-        for column, cell in enumerate(line, 1):
-            if not _NUMBER.fullmatch(cell.strip()):
-                shown = cell if len(cell) <= 40 else f"{cell[:40]}..."
-                raise ValueError(
-                    f"line {number}, column {column} must be a number such as -1.5e-3, "
-                    f"got {shown!r}"
-                )
-            row.append(float(cell))
-        if rows and len(row) != len(rows[0]):
-            raise ValueError(
-                f"line {number} must have {len(rows[0])} columns, got {len(row)}"
-            )
-        rows.append(row)
-    if names is not None and rows and len(names) != len(rows[0]):
-        raise ValueError(
-            f"there are {len(names)} names of columns, and {len(rows[0])} columns"
-        )
-    return np.array(rows), names
-
-
 # Python reads more as numbers: 1_000 as 1000, and digits of other scripts. What is not
 # finite is refused later, with its place.
 _NUMBER = re.compile(
@@ -146,9 +107,29 @@ _NUMBER = re.compile(
 )
 
 
-def _are_names(line: list[str]) -> bool:
+def _read_csv(file: Path) -> tuple[np.ndarray, list[str] | None]:
+    # A mark at the beginning, which spreadsheets write, is no part of the first cell.
+    with file.open(newline="", encoding="utf-8-sig") as stream:
+        read = [[cell.strip() for cell in line] for line in csv.reader(stream)]
+    lines = [(number, line) for number, line in enumerate(read, 1) if line]
+    names = lines.pop(0)[1] if lines and _are_names(lines[0][1]) else None
+    for number, line in lines:
+        wanted = len(names or lines[0][1])
+        if len(line) != wanted:
+            raise ValueError(
+                f"line {number} must have {wanted} columns, got {len(line)}"
+            )
+        for column, cell in enumerate(line, 1):
+            if not _NUMBER.fullmatch(cell):
+                raise ValueError(
+                    f"line {number}, column {column} must be a number such as -1.5e-3, "
+                    f"got {cell[:40]!r}"
+                )
+    return np.array([list(map(float, line)) for _, line in lines]), names
+
+
+def _are_names(cells: list[str]) -> bool:
     """Whether the first line names the columns: no cell of it begins as a number."""
-    cells = [cell.strip() for cell in line]
     return any(cells) and not any(
         cell[:1].isnumeric() or cell[:1] in tuple("+-.") or _NUMBER.fullmatch(cell)
         for cell in cells
@@ -156,24 +137,12 @@ def _are_names(line: list[str]) -> bool:
 
 
 def write_values(
-    file: Path,
-    table: np.ndarray,
-    values: np.ndarray,
-    names: list[str] | None,
-    timed: bool,
+    file: Path, table: np.ndarray, values: np.ndarray, head: list[str]
 ) -> None:
     """The values, in a CSV file beside their points."""
-    try:
-        if file.suffix == ".npy":
-            np.save(file, values, allow_pickle=False)
-            return
-        d = table.shape[1] - 1
-        own = [f"x{k + 1}" for k in range(d)] + ["t"]
-        head = names if names is not None and timed else own
-        if names is not None and not timed:
-            head = [*names, "t"]
-        rows = np.column_stack([table, values])
-        text = "\n".join(",".join(repr(float(v)) for v in row) for row in rows)
-        file.write_text(",".join([*head, "u"]) + "\n" + text + "\n")
-    except OSError as error:
-        raise click.UsageError(f"{file} cannot be written: {error.strerror}") from None
+    if file.suffix == ".npy":
+        np.save(file, values, allow_pickle=False)
+        return
+    rows = np.column_stack([table, values]).tolist()
+    lines = [",".join([*head, "u"]), *(",".join(map(repr, row)) for row in rows)]
+    file.write_text("\n".join(lines) + "\n")

@@ -36,34 +36,31 @@ class Processes(NamedTuple):
         _keep_stdout()
         # The preemption service would handle SIGTERM, with which a run is stopped.
         jax.config.update("jax_enable_preemption_service", False)
-        limits: dict[str, Any] = {
+        given: dict[str, Any] = {
             "initialization_timeout": self.timeout,
             "heartbeat_timeout_seconds": self.timeout,
             "shutdown_timeout_seconds": self.timeout,
         }
-        bind = None
-        if self.coordinator != "auto" and self.process_id == 0:
-            bind = _bind_address(self.coordinator)
+        if self.coordinator != "auto":
+            given |= {
+                "coordinator_address": self.coordinator,
+                "num_processes": self.num_processes,
+                "process_id": self.process_id,
+                "cluster_detection_method": "deactivate",
+            }
+            if self.process_id == 0:
+                given["coordinator_bind_address"] = _bind_address(self.coordinator)
         # Python's own handler of Ctrl-C would not run while JAX waits.
         before = signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
+            jax.distributed.initialize(**given)
+        except ValueError as error:
             if self.coordinator != "auto":
-                jax.distributed.initialize(
-                    self.coordinator,
-                    self.num_processes,
-                    self.process_id,
-                    cluster_detection_method="deactivate",
-                    coordinator_bind_address=bind,
-                    **limits,
-                )
-                return
-            try:
-                jax.distributed.initialize(**limits)
-            except ValueError as error:
-                raise ValueError(
-                    f"coordinator is auto, but no launcher such as Slurm or Open MPI "
-                    f"was found ({error}); give host:port, process-id and num-processes"
-                ) from None
+                raise
+            raise ValueError(
+                f"coordinator is auto, but no launcher such as Slurm or Open MPI was "
+                f"found ({error}); give host:port, process-id and num-processes"
+            ) from None
         finally:
             signal.signal(signal.SIGINT, before)
 
@@ -115,7 +112,8 @@ def _bind_address(coordinator: str) -> str:
 
 
 _COUNT = click.IntRange(min=1)
-_OPTIONS = (
+# The options for devices, and for the processes that share a run.
+process_options = (
     click.option(
         "--devices",
         type=int,
@@ -135,13 +133,6 @@ _OPTIONS = (
 )
 
 
-def process_options(command: Any) -> Any:
-    """The options for devices, and for the processes that share a run."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 def processes_from(
     coordinator: str | None,
     process_id: int | None,
@@ -150,8 +141,10 @@ def processes_from(
 ) -> Processes | None:
     """The processes of the options or of the environment; None for a single process."""
     found = [os.environ.get(name, "") for name in _VARIABLES]
-    given = {"process-id": process_id, "num-processes": num_processes}
-    if coordinator is None and all(found) and set(given.values()) == {None}:
+    given = (coordinator, process_id, num_processes)
+    if given == (None, None, None) and not all(found):
+        return None
+    if given == (None, None, None):
         try:
             coordinator, process_id, num_processes = found[0], *map(int, found[1:])
         except ValueError:
@@ -159,24 +152,15 @@ def processes_from(
                 f"{_VARIABLES[1]} and {_VARIABLES[2]} must be whole numbers, got "
                 f"{found[1]!r} and {found[2]!r}"
             ) from None
-    stray = next((f"--{k} {v}" for k, v in given.items() if v is not None), None)
-    if coordinator is None and stray is None:
-        return None
-    wrong = None
-    if coordinator is None:
-        wrong = f"{stray} needs --coordinator host:port"
-    elif coordinator == "auto":
-        wrong = stray and f"{stray} cannot be given with --coordinator auto"
-    elif not re.fullmatch(r".+:[1-9]\d{0,4}", coordinator):
-        wrong = f"--coordinator must be host:port or auto, got {coordinator!r}"
-    elif process_id is None or num_processes is None:
-        wrong = f"--coordinator {coordinator} needs --process-id and --num-processes"
-    elif not 0 <= process_id < num_processes:
-        wrong = (
-            f"--process-id must be from 0 to {num_processes - 1} for --num-processes "
-            f"{num_processes}, got {process_id}"
+    if process_id is None or num_processes is None:
+        right = coordinator == "auto" and process_id is num_processes is None
+    else:
+        is_address = re.fullmatch(r".+:[1-9]\d{0,4}", coordinator or "")
+        right = is_address is not None and 0 <= process_id < num_processes
+    if coordinator is None or not right:
+        raise click.UsageError(
+            f"several processes need --coordinator auto alone, or host:port with "
+            f"--process-id from 0 and below --num-processes, got --coordinator "
+            f"{coordinator}, --process-id {process_id}, --num-processes {num_processes}"
         )
-    if wrong:
-        raise click.UsageError(wrong)
-    assert coordinator is not None
     return Processes(coordinator, process_id, num_processes, timeout)

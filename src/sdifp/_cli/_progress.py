@@ -40,7 +40,7 @@ class Bar:
             self.compiled = True
             self._print(f"compiled in {training.compile_seconds:.0f} s")
         if metrics is not None:
-            self.metrics.plain = _numbers(metrics)
+            self.metrics.plain = metrics.numbers
         if self.console.is_terminal:
             if self.task is None:
                 self.task = self.progress.add_task(
@@ -49,7 +49,7 @@ class Bar:
             self.progress.update(self.task, completed=step, speed=_pace(left, training))
         elif metrics is not None:
             self._print(
-                f"step {step}/{training.steps}: {_numbers(metrics)}, "
+                f"step {step}/{training.steps}: {metrics.numbers}, "
                 f"{_pace(left, training)}"
             )
 
@@ -79,15 +79,6 @@ def _pace(left: int, training: Any) -> str:
 def _clock(seconds: float) -> str:
     whole = round(seconds)
     return f"{whole} s" if whole < 100 else f"{whole // 60} min {whole % 60} s"
-
-
-def _numbers(metrics: Any) -> str:
-    """Loss, errors and scale in one line."""
-    parts = [f"loss {metrics.loss:.1e}"]
-    parts += [f"{name} {value:.1e}" for name, value in metrics.named_errors.items()]
-    if metrics.scale is not None:
-        parts.append(f"scale {metrics.scale[0]:.3g} to {metrics.scale[1]:.3g}")
-    return ", ".join(parts)
 
 
 @contextmanager

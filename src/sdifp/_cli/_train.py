@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import functools
+import importlib.util
 import os
 import shlex
 import signal
@@ -15,6 +17,7 @@ import click
 
 from .._folder import (
     PROBLEM_COPY,
+    Saved,
     check_free,
     checkpoint_files,
     printable,
@@ -38,7 +41,7 @@ from ._signals import Signals
 
 if TYPE_CHECKING:
     from .._config import Config
-    from ..runs import Built, Run, Unchanged
+    from ..runs import Built, Run
 
     # The objects of a run, and what makes it of them.
     Begun = tuple[Built, Callable[[], Run]]
@@ -47,15 +50,55 @@ if TYPE_CHECKING:
 _RESUME = "RESUME.txt"
 
 
-def _train_options(command: Any) -> Any:
-    tensorboard = click.option(
-        "--tensorboard", is_flag=True, help="Write metrics for TensorBoard, too."
-    )
-    report = click.option(
-        "--report/--no-report", default=True, help="Write report.html at the end."
-    )
-    quiet = click.option("--quiet", "-q", is_flag=True, help="No progress.")
-    return process_options(tensorboard(report(quiet(json_option(command)))))
+class Wanted(NamedTuple):
+    """How to train a run, and what to make of it."""
+
+    devices: int | None
+    processes: Processes | None
+    tensorboard: bool
+    report: bool
+    quiet: bool
+    as_json: bool
+
+
+def _train_options(command: Callable[..., int]) -> Any:
+    """The options that train and resume share, as one argument `wanted`."""
+
+    @functools.wraps(command)
+    def with_wanted(
+        devices: int | None,
+        coordinator: str | None,
+        process_id: int | None,
+        num_processes: int | None,
+        timeout: int,
+        tensorboard: bool,
+        report: bool,
+        quiet: bool,
+        as_json: bool,
+        **others: Any,
+    ) -> int:
+        if tensorboard and importlib.util.find_spec("tensorboard") is None:
+            raise click.UsageError(
+                "--tensorboard needs a package more: pip install 'sdifp[tensorboard]'"
+            )
+        processes = processes_from(coordinator, process_id, num_processes, timeout)
+        wanted = Wanted(devices, processes, tensorboard, report, quiet, as_json)
+        return command(wanted=wanted, **others)
+
+    options = [
+        *process_options,
+        click.option(
+            "--tensorboard", is_flag=True, help="Write metrics for TensorBoard, too."
+        ),
+        click.option(
+            "--report/--no-report", default=True, help="Write report.html at the end."
+        ),
+        click.option("--quiet", "-q", is_flag=True, help="No progress."),
+        json_option,
+    ]
+    for option in reversed(options):
+        with_wanted = option(with_wanted)
+    return with_wanted
 
 
 @click.command("train", cls=ConfigCommand)
@@ -63,7 +106,6 @@ def _train_options(command: Any) -> Any:
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    default=None,
     show_default="runs/PROBLEM-METHOD",
     help="The folder of the run.",
 )
@@ -73,15 +115,7 @@ def train_command(
     dimension: int | None,
     file: Path | None,
     out: Path | None,
-    devices: int | None,
-    coordinator: str | None,
-    process_id: int | None,
-    num_processes: int | None,
-    timeout: int,
-    tensorboard: bool,
-    report: bool,
-    quiet: bool,
-    as_json: bool,
+    wanted: Wanted,
     **fields: Any,
 ) -> int:
     """Train a network on PROBLEM, with crash-safe checkpoints.
@@ -97,13 +131,10 @@ def train_command(
     """
     config = config_from(problem, dimension, file, fields)
     folder = out or _default_folder(config)
-    processes = processes_from(coordinator, process_id, num_processes, timeout)
     # On every process, before the first one writes: they wait for each other below.
     check_free(folder)
     # The configuration of a run stands for the problem as it was then.
     source = None if problem or file is None else file.parent / PROBLEM_COPY
-    if source is not None and not source.is_file():
-        source = None
 
     def begin() -> "Begun":
         from ..runs import Run
@@ -111,64 +142,27 @@ def train_command(
         built = build_at_precision(config, source)
         return built, lambda: Run.begin(folder, built)
 
-    wanted = Wanted(folder, devices, tensorboard, report, quiet, as_json)
-    return _go(wanted, processes, begin)
+    return _go(folder, wanted, begin)
 
 
 @click.command("resume")
 @run_argument
 @accept_option
 @_train_options
-def resume_command(
-    run: Path,
-    accept_changed_problem: bool,
-    devices: int | None,
-    coordinator: str | None,
-    process_id: int | None,
-    num_processes: int | None,
-    timeout: int,
-    tensorboard: bool,
-    report: bool,
-    quiet: bool,
-    as_json: bool,
-) -> int:
+def resume_command(run: Path, accept_changed_problem: bool, wanted: Wanted) -> int:
     """Go on with a run that was stopped, from its last checkpoint.
 
     It ends with the same numbers as if it had never been stopped, on another number of
     devices to rounding.
     """
-    processes = processes_from(coordinator, process_id, num_processes, timeout)
-    wanted = Wanted(run, devices, tensorboard, report, quiet, as_json)
 
     def begin() -> "Begun":
         unchanged, built = read_run(run, accept_changed_problem)
-        return built, lambda: _taken_up(unchanged, built)
+        from ..runs import Run
 
-    return _go(wanted, processes, begin)
+        return built, lambda: Run.take_up(unchanged, built, note)
 
-
-def _taken_up(unchanged: "Unchanged", built: "Built") -> "Run":
-    from .._mesh import device_count
-    from ..runs import Run
-
-    run, now = Run.take_up(unchanged, built, note), device_count()
-    if run.devices_before not in (None, now):
-        note(
-            f"the devices were {run.devices_before} and are {now}: the last bits may "
-            f"differ"
-        )
-    return run
-
-
-class Wanted(NamedTuple):
-    """How to train a run, and what to make of it."""
-
-    folder: Path
-    devices: int | None
-    tensorboard: bool
-    report: bool
-    quiet: bool
-    as_json: bool
+    return _go(run, wanted, begin)
 
 
 def _default_folder(config: "Config") -> Path:
@@ -185,21 +179,18 @@ def _default_folder(config: "Config") -> Path:
     return Path("runs") / f"{name}-{method}{recipe}{seed}"
 
 
-def _go(
-    wanted: Wanted, processes: Processes | None, begin: Callable[[], "Begun"]
-) -> int:
+def _go(folder: Path, wanted: Wanted, begin: Callable[[], "Begun"]) -> int:
     """Train a run to its end, measure it and write its report."""
-    _check_tensorboard(wanted.tensorboard)
-    if processes is not None:
-        processes.join()
+    if wanted.processes is not None:
+        wanted.processes.join()
     built, make = begin()
-    if processes is not None:
-        _check_processes(built, wanted)
+    if wanted.processes is not None:
+        _check_processes(built, folder, wanted.devices)
     with _on_devices(wanted.devices, built):
-        return _train(wanted, processes, make)
+        return _train(folder, wanted, make)
 
 
-def _check_processes(built: "Built", wanted: Wanted) -> None:
+def _check_processes(built: "Built", folder: Path, devices: int | None) -> None:
     """Raise `ValueError` unless all processes run the same problem and version."""
     from ..runs import check_same_on_all, digest_of, fingerprint, versions
 
@@ -207,32 +198,24 @@ def _check_processes(built: "Built", wanted: Wanted) -> None:
     if built.made.source is not None:
         # Its path may differ between machines.
         fields["problem"] = f"a file with SHA-256 {digest_of(built.made.source)}"
-    checkpoints = checkpoint_files(wanted.folder / "checkpoints")
-    check_same_on_all(
-        {
-            **versions(),
-            **fields,
-            "devices": wanted.devices,
-            "checkpoint": checkpoints[-1].name if checkpoints else None,
-            # Finds differences in what the file imports or reads, too.
-            **fingerprint(built.problem),
-        }
-    )
+    checkpoints = [file.name for file in checkpoint_files(folder / "checkpoints")]
+    fields |= {"devices": devices, "checkpoint": checkpoints[-1:]}
+    # The last finds differences in what the file imports or reads, too.
+    check_same_on_all(versions() | fields | fingerprint(built.problem))
 
 
-def _how_to_resume(wanted: Wanted, processes: Processes | None) -> str:
+def _how_to_resume(folder: Path, wanted: Wanted) -> str:
     """The command that resumes a run, with the options of this one."""
-    command = f"sdifp resume {shlex.quote(str(wanted.folder.resolve()))}"
+    processes = wanted.processes
+    command = f"sdifp resume {shlex.quote(str(folder.resolve()))}"
     options = {"devices": wanted.devices, **(processes._asdict() if processes else {})}
     words = [
         f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
         for name, value in options.items()
         if value is not None
     ]
-    if wanted.tensorboard:
-        words.append("--tensorboard")
-    if not wanted.report:
-        words.append("--no-report")
+    words += ["--tensorboard"] * wanted.tensorboard
+    words += ["--no-report"] * (not wanted.report)
     text = "If this run is interrupted, resume it from its last checkpoint with:\n\n"
     text += f"    {' '.join([command, *words])}\n"
     if processes is not None:
@@ -259,16 +242,14 @@ def _on_devices(wanted: int | None, built: "Built") -> Iterator[None]:
         yield
 
 
-def _train(
-    wanted: Wanted, processes: Processes | None, make: Callable[[], "Run"]
-) -> int:
-    from ..runs import is_primary, on_primary
+def _train(folder: Path, wanted: Wanted, make: Callable[[], "Run"]) -> int:
+    from ..runs import TensorBoard, is_primary, on_primary
     from ..training import TrainingDiverged
     from ._progress import shown
 
-    folder, first = wanted.folder, is_primary()
+    first = is_primary()
     quiet = wanted.quiet or not first
-    tell = _tell if first else lambda text: None
+    tell = lambda text: on_primary(lambda: say(text, err=True))
     signals = Signals()
     with signals.taken():
         with warnings.catch_warnings(record=True) as warned:
@@ -277,22 +258,19 @@ def _train(
         for one in warned:
             note(str(one.message))
         if first:
-            text = _how_to_resume(wanted, processes)
+            text = _how_to_resume(folder, wanted)
             # A name of a folder may be any bytes.
             write_whole(folder / _RESUME, os.fsencode(text))
-            if processes is not None:
+            if wanted.processes is not None:
                 say(*text.splitlines(), err=True)
         watches: list[Any] = []
         with ExitStack() as stack:
             if wanted.tensorboard and first:
-                from ..runs import TensorBoard
-
                 watches.append(stack.enter_context(TensorBoard(folder)))
-            method = type(run.loop.method).__name__
+            method = type(run.training.method).__name__
             name = printable(f"{run.problem.name}, {method}")
-            watches.append(
-                stack.enter_context(shown(console(err=True, quiet=quiet), name))
-            )
+            bar = shown(console(err=True, quiet=quiet), name)
+            watches.append(stack.enter_context(bar))
 
             def watch(training: Any, metrics: Any) -> None:
                 for one in list(watches):
@@ -319,36 +297,14 @@ def _train(
         # The signal may have been sent to another process.
         return 128 + (signals.number or signal.SIGTERM)
     if not quiet:
-        _tell("measuring the field ...")
+        tell("measuring the field ...")
     result = run.evaluate()
-    page = None
-    if wanted.report:
-        from .._report import write_report
+    from .._report import verdict, write_report
 
-        page = on_primary(lambda: write_report(folder))
-    # A promise that was not kept is no success.
-    code = 1 if result["holds"] is False else 0
-    if not first:
-        return code
-    if wanted.as_json:
+    page = on_primary(lambda: write_report(folder)) if wanted.report else None
+    if first and wanted.as_json:
         print_json({"run": str(folder), **result})
-        return code
-    from .._folder import Saved
-    from .._report import verdict
-
-    say(verdict(Saved.read(folder)), f"Look at {page or folder}")
-    return code
-
-
-def _tell(text: str) -> None:
-    """To the standard error."""
-    say(text, err=True)
-
-
-def _check_tensorboard(wanted: bool) -> None:
-    import importlib.util
-
-    if wanted and importlib.util.find_spec("tensorboard") is None:
-        raise click.UsageError(
-            "--tensorboard needs a package more: pip install 'sdifp[tensorboard]'"
-        )
+    elif first:
+        say(verdict(Saved.read(folder)), f"Look at {page or folder}")
+    # A promise that was not kept is no success.
+    return 1 if result["holds"] is False else 0

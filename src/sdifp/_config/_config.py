@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from .._folder import FORMAT, read_settings
 from .._nearest import nearest
+from ..problems import Problem
 from ..training import Method, Recipe
 from ._expression import Expression, parse
 from ._objects import (
     PLAIN,
     PROBLEMS,
-    Makers,
     argument_docs,
     inner_makers,
     kind_of,
@@ -24,13 +24,8 @@ from ._objects import (
 
 
 def _option(default: Any, *, free: bool = False, **facts: Any) -> Any:
-    """A field; `free` ones may change when a run is taken up again.
-
-    **Arguments:**
-
-    - `facts`: the `choices` of a text, the `least` and the `most` of a number, or the
-        `kind` of an object.
-    """
+    """A field; `free` ones may change when a run is taken up again. Facts are `choices`
+    of a text, `least` and `most` of a number, or the `kind` of an object."""
     return dataclasses.field(default=default, metadata={"free": free, **facts})
 
 
@@ -38,8 +33,7 @@ def _with_recipe(cls: Any) -> Any:
     """Add the fields of a recipe: numbers as they are, objects as text."""
     for name, kind in recipe_kinds().items():
         cls.__annotations__[name] = (kind if kind in PLAIN else str) | None
-        fact = {"of_recipe": True} if kind in PLAIN else {"kind": kind}
-        setattr(cls, name, _option(None, **fact))
+        setattr(cls, name, _option(None, **({} if kind in PLAIN else {"kind": kind})))
     return cls
 
 
@@ -70,7 +64,7 @@ class Config:
         'PostHoc()'
     """
 
-    problem: str = _option(dataclasses.MISSING)
+    problem: str = _option(dataclasses.MISSING, kind=Problem)
     method: str = _option("SDIFP()", kind=Method)
     recipe: str = _option("fast", choices=("fast", "accurate"))
     # A key of JAX does not distinguish larger ones.
@@ -93,58 +87,55 @@ class Config:
             if value is None and field.default is None:
                 continue
             value = _checked(field, value, kind_of(hints[field.name]))
-            if "kind" in field.metadata or (
-                field.name == "problem" and not is_file(value)
-            ):
-                value = str(parse(field.name, value, *_names(field)))
             object.__setattr__(self, field.name, value)
+            if "kind" in field.metadata and not _is_file(field.name, value):
+                text = str(self.expression(field.name))
+                object.__setattr__(self, field.name, text)
 
     def expression(self, name: str) -> Expression:
         """One of the fields that are objects."""
-        return parse(name, getattr(self, name), *_names(_FIELDS[name]))
+        kind = _FIELDS[name].metadata["kind"]
+        return parse(name, getattr(self, name), makers(kind), inner_makers(kind))
 
     def make(self, name: str) -> Any:
         """What a field stands for: its object, or its value."""
-        field, value = _FIELDS[name], getattr(self, name)
-        if value is None or not (name == "problem" or "kind" in field.metadata):
+        value, kind = getattr(self, name), _FIELDS[name].metadata.get("kind")
+        if value is None or kind is None:
             return value
-        found, (outer, inner) = self.expression(name), _names(field)
+        found, known = self.expression(name), {**inner_makers(kind), **makers(kind)}
         try:
-            return found.build(lambda name: outer.get(name) or inner[name])
+            return found.build(known.__getitem__)
         except TypeError as error:
-            raise _refused(name, found, error) from None
+            raise _refused(name, found, known[found.name], error) from None
         except Exception as error:
             raise ValueError(f"{name}: {error}") from None
 
     def complete_problem(self) -> Expression:
         """The problem, one of the library's, with its defaults written out."""
         found = self.expression("problem")
+        maker = PROBLEMS[found.name]
         try:
-            bound = inspect.signature(PROBLEMS[found.name]).bind(
-                *found.args, **dict(found.kwargs)
-            )
+            bound = inspect.signature(maker).bind(*found.args, **dict(found.kwargs))
         except TypeError as error:
-            raise _refused("problem", found, error) from None
+            raise _refused("problem", found, maker, error) from None
         bound.apply_defaults()
         return Expression(found.name, kwargs=tuple(bound.arguments.items()))
 
     @property
     def problem_file(self) -> Path | None:
         """The file of the problem, where it is not one of the library's."""
-        return Path(self.problem) if is_file(self.problem) else None
+        return Path(self.problem) if _is_file("problem", self.problem) else None
 
     def with_dimension(self, dimension: int) -> "Config":
         """The same problem in another dimension."""
-        if self.problem_file is not None:
+        found = self.problem_file or self.expression("problem")
+        if isinstance(found, Path) or found.args:
             raise ValueError(
-                f"dimension cannot be given for a problem of your own, {self.problem}"
+                f"dimension can be given for a problem of the library alone, and once: "
+                f"got {dimension} beside {self.problem}"
             )
-        found = self.expression("problem")
-        if found.args:
-            raise ValueError(
-                f"dimension is given twice: {dimension}, and in {self.problem}"
-            )
-        problem = str(found.replace(dimension=dimension))
+        kwargs = dict(found.kwargs) | {"dimension": dimension}
+        problem = str(found._replace(kwargs=tuple(kwargs.items())))
         return dataclasses.replace(self, problem=problem)
 
     def changes(self, other: "Config") -> list[str]:
@@ -196,26 +187,16 @@ class Config:
 _FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 
 
-def _refused(field: str, found: Expression, error: TypeError) -> ValueError:
-    outer, inner = _names(_FIELDS[field])
-    maker = outer.get(found.name) or inner[found.name]
+def _refused(field: str, found: Expression, maker: Any, error: TypeError) -> ValueError:
     takes = ", ".join(inspect.signature(maker).parameters)
     return ValueError(
         f"{field}: {found} cannot be made ({error}); {found.name} takes {takes}"
     )
 
 
-def is_file(problem: str) -> bool:
-    """Whether a problem is the name of a file."""
-    return problem.endswith(".py")
-
-
-def _names(field: Any) -> tuple[Makers, Makers]:
-    """What a field may name, and what its arguments may."""
-    if field.name == "problem":
-        return PROBLEMS, {}
-    kind = field.metadata["kind"]
-    return makers(kind), inner_makers(kind)
+def _is_file(field: str, value: str) -> bool:
+    """Whether this is a problem by the name of its file."""
+    return field == "problem" and value.endswith(".py")
 
 
 def _checked(field: Any, value: Any, kind: Any) -> Any:
@@ -224,20 +205,16 @@ def _checked(field: Any, value: Any, kind: Any) -> Any:
         value = float(value)
     if type(value) is not kind:
         raise TypeError(f"{name} must be {PLAIN[kind]}, got {value!r}")
-    choices = facts.get("choices")
-    if choices and value not in choices:
+    if value not in facts.get("choices", (value,)):
+        choices = " or ".join(facts["choices"])
+        raise ValueError(f"{name} must be {choices}, got {value!r}")
+    least, most = facts.get("least"), facts.get("most", float("inf"))
+    if least is not None and not (least <= value <= most and value < float("inf")):
         raise ValueError(
-            f"{name} must be {' or '.join(choices)}, got {value!r}; "
-            f"{nearest(value, choices)}"
+            f"{name} must be {PLAIN[kind]} of at least {least:g}"
+            f"{f' and at most {most}' * ('most' in facts)}, got {value!r}"
         )
-    if "least" in facts and not facts["least"] <= value < float("inf"):
-        raise ValueError(
-            f"{name} must be {PLAIN[kind]} of at least {facts['least']:g}, got "
-            f"{value!r}"
-        )
-    if "most" in facts and value > facts["most"]:
-        raise ValueError(f"{name} must be at most {facts['most']}, got {value}")
-    if "of_recipe" in facts:
+    if name in recipe_kinds() and "kind" not in facts:
         # It knows what it accepts.
         Recipe(**{name: value})
     return value

@@ -27,25 +27,19 @@ class Expression(NamedTuple):
         kwargs = {k: _build(v, lookup) for k, v in self.kwargs}
         return lookup(self.name)(*args, **kwargs)
 
-    def replace(self, **kwargs: Any) -> "Expression":
-        """The same with some arguments by name."""
-        return self._replace(kwargs=tuple((dict(self.kwargs) | kwargs).items()))
-
 
 def parse(
     field: str, text: str, names: Collection[str], inner: Collection[str]
 ) -> Expression:
-    """Read an expression.
-
-    **Arguments:**
-
-    - `field`: what it is for, for messages.
-    - `names`: those that the object itself may have.
-    - `inner`: those that its arguments may have.
-    """
+    """Read an expression for a field: an object of some names, whose arguments may be
+    objects of the inner names."""
     if re.fullmatch(r"[\w-]+", text.strip()):
         return Expression(_known(field, text.strip(), names))
-    refusal = _refusal(field, text, names)
+    first = next(iter(names))
+    refusal = ValueError(
+        f"{field} must be a name with arguments, such as {first}() or "
+        f"{first}(name=value), got {text!r}"
+    )
     # Names may have hyphens.
     plain = re.sub(r"^\s*[\w-]+", lambda m: m[0].strip().replace("-", "_"), text)
     try:
@@ -87,14 +81,6 @@ def _known(field: str, name: str, names: Collection[str]) -> str:
     if found is None:
         raise ValueError(f"{field}: unknown name {name!r}; {nearest(name, names)}")
     return found
-
-
-def _refusal(field: str, text: str, names: Collection[str]) -> ValueError:
-    first = next(iter(names))
-    return ValueError(
-        f"{field} must be a name with arguments, such as {first}() or "
-        f"{first}(name=value), got {text!r}"
-    )
 
 
 def _build(value: Any, lookup: Callable[[str], Callable[..., Any]]) -> Any:

@@ -24,7 +24,7 @@ from ..problems import Problem
 from ..quadrature import QuadratureRule
 from ..training import Method, Recipe
 
-PARTS = (training, field, estimators, operators, taylor)
+PARTS = (training, problems, field, estimators, operators, taylor)
 """Where objects are looked up by name."""
 
 Makers = Mapping[str, Callable[..., Any]]
@@ -46,23 +46,28 @@ def recipe_kinds() -> dict[str, Any]:
 
 
 @functools.cache
-def makers(kind: Any, *parts: types.ModuleType) -> Makers:
+def makers(kind: Any) -> Makers:
     """What makes an object of a type, by name: the public classes and functions whose
-    arguments can be written as text, or all public functions of some parts."""
+    arguments can be written as text."""
     found = {}
-    for part in parts or PARTS:
+    for part in PARTS:
         for name, value in vars(part).items():
-            if inspect.isfunction(value):
-                made = inspect.signature(value).return_annotation
-            else:
-                is_base = inspect.isabstract(value) or (
-                    value is kind and kind.__subclasses__()
-                )
-                made = None if parts or is_base else value
-            is_wanted = inspect.isclass(made) and issubclass(made, kind)
-            if is_wanted and name[0] != "_" and (parts or _is_text(value)):
+            is_class = inspect.isclass(value) and issubclass(value, kind)
+            is_base = inspect.isabstract(value) or (
+                value is kind and kind.__subclasses__()
+            )
+            makes = _makes(value, kind) or (is_class and not is_base)
+            if makes and name[0] != "_" and _is_text(value):
                 found[name] = value
     return dict(sorted(found.items()))
+
+
+def _makes(function: Any, kind: Any) -> bool:
+    """Whether this is a function that returns a type."""
+    if not inspect.isfunction(function):
+        return False
+    made = inspect.signature(function).return_annotation
+    return inspect.isclass(made) and issubclass(made, kind)
 
 
 def _is_text(maker: Callable[..., Any]) -> bool:
@@ -89,7 +94,7 @@ def inner_makers(kind: Any) -> Makers:
     return found
 
 
-PROBLEMS = makers(Problem, problems)
+PROBLEMS = makers(Problem)
 """The problems of the library."""
 
 
@@ -99,7 +104,9 @@ def listed() -> dict[str, dict[str, str]]:
     for name, kind in recipe_kinds().items():
         if kind not in PLAIN:
             kinds[name if name.endswith("s") else f"{name}s"] = makers(kind)
-    kinds["rules"] = makers(QuadratureRule, quadrature)
+    # Not named in a configuration.
+    rules = {n: f for n, f in vars(quadrature).items() if _makes(f, QuadratureRule)}
+    kinds["rules"] = dict(sorted(rules.items()))
     return {
         title: {name: first_sentence(maker) for name, maker in found.items()}
         for title, found in kinds.items()

@@ -23,6 +23,9 @@ from ._style import (
     plain,
 )
 
+Line = tuple[str, Any, Any, dict[str, Any]]
+"""A label, x, y and the style of a line."""
+
 
 class Picture(NamedTuple):
     """A figure with its name and what it shows in words."""
@@ -112,7 +115,7 @@ def _integrals(saved: Saved) -> Group:
 
 def _errors(saved: Saved, name: str, times: np.ndarray) -> Picture:
     """The errors of one invariant."""
-    lines: list[tuple[str, Any, Any, dict[str, Any]]] = []
+    lines: list[Line] = []
     if "raw" in saved.result["integrals"]["invariants"][name]["errors"]:
         off = _off(saved, name, "raw")
         lines.append(("raw network", times, off, {"color": ORANGE, "linestyle": "--"}))
@@ -131,17 +134,24 @@ def _errors(saved: Saved, name: str, times: np.ndarray) -> Picture:
     else:
         off = _off(saved, name, "field")
         lines.append(("independent rule", times, off, {"color": BLUE}))
+    figure = _logarithmic(f"relative error of the {in_words(name)}", "t", lines)
+    words = ", ".join(f"{label} at most {np.max(y):.1e}" for label, _, y, _ in lines)
+    text = f"Relative errors of the {in_words(name)}: {words}."
+    return Picture(f"{name}-error", figure, text)
+
+
+def _logarithmic(title: str, x_label: str, lines: Sequence[Line]) -> Figure:
+    """Lines on a logarithmic axis, with a legend unless the title says it."""
     figure, axes = _panel()
     # What is zero is drawn just below all else, so that the axis stays readable.
     positive = [v for _, _, y, _ in lines for v in np.ravel(y) if v > 0.0]
     least = max(ZERO, min(positive, default=ZERO) / 3.0)
     for label, x, y, style in lines:
         axes.semilogy(x, np.maximum(y, least), label=label, **style)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    plain(axes, f"relative error of the {in_words(name)}", "t")
-    words = ", ".join(f"{label} at most {np.max(y):.1e}" for label, _, y, _ in lines)
-    text = f"Relative errors of the {in_words(name)}: {words}."
-    return Picture(f"{name}-error", figure, text)
+    if [line[0] for line in lines] != [title]:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    plain(axes, title, x_label)
+    return figure
 
 
 def _rows(saved: Saved, name: str) -> list[dict[str, Any]]:
@@ -233,30 +243,25 @@ def _training(saved: Saved) -> Group:
     if not lines:
         return Group("", [])
     steps = [m["step"] for m in lines]
-    figure, axes = _panel()
-    loss = np.maximum(np.abs(numbers([m["loss"] for m in lines])), ZERO)
-    axes.semilogy(steps, loss, color=BLUE, marker=".")
-    plain(axes, "loss", "step")
+    loss = np.abs(numbers([m["loss"] for m in lines]))
+    line = ("loss", steps, loss, {"color": BLUE, "marker": "."})
     words = f"The loss over {steps[-1]} steps; the last is {loss[-1]:.1e}."
-    found = [Picture("loss", figure, words)]
-    figure, axes = _panel()
-    curves: dict[str, list[float | None]] = {}
+    found = [Picture("loss", _logarithmic("loss", "step", [line]), words)]
+    curves = {}
     if saved.result["has_reference"]:
-        curves["L2"] = [m["l2_error"] for m in lines]
+        curves["L2"] = numbers([m["l2_error"] for m in lines])
     for name in prescribed(saved):
-        curves[in_words(name)] = [m["errors"].get(name) for m in lines]
-    styles = zip(("black", *CYCLE), itertools.cycle(("-", "--", ":")), strict=False)
-    last = []
-    for (label, found_errors), (colour, style) in zip(
-        curves.items(), styles, strict=False
-    ):
-        values = np.maximum(numbers(found_errors), ZERO)
-        axes.semilogy(steps, values, style, color=colour, label=label)
-        last.append(f"{label} {values[-1]:.1e}")
-    if last:
-        axes.legend(fontsize=8)
-        plain(axes, "relative errors in the window", "step")
-        words = f"Relative errors, at last {', '.join(last)}."
+        curves[in_words(name)] = numbers([m["errors"].get(name) for m in lines])
+    if curves:
+        colours = itertools.cycle(("black", *CYCLE))
+        styles = itertools.cycle(("-", "--", ":"))
+        shown = [
+            (label, steps, y, {"color": next(colours), "linestyle": next(styles)})
+            for label, y in curves.items()
+        ]
+        figure = _logarithmic("relative errors in the window", "step", shown)
+        last = ", ".join(f"{label} {y[-1]:.1e}" for label, y in curves.items())
+        words = f"Relative errors, at last {last}."
         found.append(Picture("training-errors", figure, words))
     if lines[-1]["scale"] is not None:
         low, high = np.transpose([numbers(m["scale"]) for m in lines])

@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from .._folder import Saved, continuum_of, write_whole
+from .._folder import Saved, continuum_of, shown, write_whole
 from ._figures import groups, in_words, prescribed, worst_error
 from ._style import DPI
 
@@ -19,7 +19,7 @@ def write_report(folder: str | Path) -> Path:
     """Draw the report of a run from what it saved; returns the page."""
     saved = Saved.read(folder)
     files: dict[str, bytes] = {}
-    shown = []
+    drawn = []
     for group in groups(saved):
         images = []
         for picture in group.pictures:
@@ -28,7 +28,9 @@ def write_report(folder: str | Path) -> Path:
             files[f"{picture.name}.png"] = buffer.getvalue()
             code = base64.b64encode(buffer.getvalue()).decode()
             images.append({"alt": picture.alt, "code": code})
-        shown.append({"caption": group.caption, "images": images})
+        drawn.append({"caption": group.caption, "images": images})
+    own = saved.folder if saved.folder.name else saved.folder.resolve()
+    again = ["--config", own / "config.toml", "--out", f"{own}-again"]
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -36,13 +38,13 @@ def write_report(folder: str | Path) -> Path:
     text = environment.from_string(source).render(
         title=f"{saved.result['problem']}, {saved.result['method']}",
         verdict=verdict(saved),
-        good=is_good(saved),
+        good=saved.result["finished"] and (saved.certificate or {}).get("holds"),
         figures=_key_figures(saved),
-        groups=shown,
+        groups=drawn,
         certificate=saved.certificate,
         rows=_some_rows(saved),
         config=saved.config,
-        command=repeat_command(saved),
+        command=f"sdifp train {shlex.join(map(str, again))}",
         result=saved.result,
     )
     page = saved.folder / "report.html"
@@ -55,12 +57,6 @@ def write_report(folder: str | Path) -> Path:
         if old.name not in files:
             old.unlink()
     return page
-
-
-def is_good(saved: Saved) -> bool:
-    """Whether the run is finished and its integrals hold on the rule."""
-    certified = saved.certificate is not None and saved.certificate["holds"]
-    return bool(saved.result["finished"] and certified)
 
 
 def verdict(saved: Saved) -> str:
@@ -76,7 +72,7 @@ def verdict(saved: Saved) -> str:
         parts.append(saved.certificate["verdict"].replace("+-", "±"))
     else:
         drifts = [
-            f"{in_words(name)} is off by up to {_shown(worst_error(saved, name))}"
+            f"{in_words(name)} is off by up to {shown(worst_error(saved, name))}"
             for name in prescribed(saved)
         ]
         parts.append(
@@ -84,24 +80,19 @@ def verdict(saved: Saved) -> str:
             + (f": the {' and the '.join(drifts)}" if drifts else "")
         )
     if result["has_reference"]:
-        parts.append(f"the relative L2 error is {_shown(metrics['l2_error'])}")
+        parts.append(f"the relative L2 error is {shown(metrics['l2_error'])}")
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _shown(value: float | None) -> str:
-    """An error; JSON has None for what is not finite."""
-    return "not finite" if value is None else f"{value:.1e}"
 
 
 def _key_figures(saved: Saved) -> list[tuple[str, str]]:
     result, metrics = saved.result, saved.result["metrics"]
     found = []
     if result["has_reference"]:
-        found.append(("relative L2 error", _shown(metrics["l2_error"])))
+        found.append(("relative L2 error", shown(metrics["l2_error"])))
     for name in prescribed(saved):
         text = f"{in_words(name)}, independent rule"
-        found.append((text, _shown(worst_error(saved, name))))
+        found.append((text, shown(worst_error(saved, name))))
     found.append(("steps", f"{metrics['step']} of {metrics['steps']}"))
     found.append(("time, with compilation", f"{metrics['seconds']:.0f} s"))
     if metrics["scale"] is not None:
@@ -133,10 +124,3 @@ def _some_rows(saved: Saved) -> list[dict[str, Any]]:
         for r in rows
         if r["time"] in few or r is worst
     ]
-
-
-def repeat_command(saved: Saved) -> str:
-    """The command that does the same again."""
-    folder = saved.folder if saved.folder.name else saved.folder.resolve()
-    parts = ["--config", folder / "config.toml", "--out", f"{folder}-again"]
-    return f"sdifp train {shlex.join(map(str, parts))}"

@@ -4,7 +4,6 @@ from .._config import Config as Config
 from .._config import load_config as load_config
 from ..problems import fingerprint as fingerprint
 from ._build import Built as Built
-from ._build import ProblemFileError as ProblemFileError
 from ._build import build as build
 from ._build import describe as describe
 from ._build import devices_for as devices_for
@@ -12,8 +11,10 @@ from ._build import load_problem as load_problem
 from ._build import precision_for as precision_for
 from ._build import precision_now as precision_now
 from ._build import where as where
-from ._evaluation import values as values
-from ._predict import predict as predict
+from ._checkpoint import Unchanged as Unchanged
+from ._checkpoint import digest_of as digest_of
+from ._checkpoint import read_unchanged as read_unchanged
+from ._evaluation import predict as predict
 from ._processes import RunError as RunError
 from ._processes import check_same_on_all as check_same_on_all
 from ._processes import is_primary as is_primary
@@ -21,9 +22,6 @@ from ._processes import on_primary as on_primary
 from ._run import Run as Run
 from ._run import versions as versions
 from ._tensorboard import TensorBoard as TensorBoard
-from ._unchanged import Unchanged as Unchanged
-from ._unchanged import digest_of as digest_of
-from ._unchanged import read_unchanged as read_unchanged
 
 # What users find here; the other names are for the rest of the library.
 # fmt: off

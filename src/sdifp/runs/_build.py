@@ -14,7 +14,7 @@ import numpy as np
 
 from .._config import PARTS, Config, Expression
 from ..problems import DEFAULT_NAME, Problem
-from ..training import Method, Recipe, points_at_each_time, recipe_for, recipe_of
+from ..training import Method, Recipe, recipe_for, recipe_of
 
 
 class Made(NamedTuple):
@@ -56,12 +56,8 @@ class Built(NamedTuple):
 
 
 def build(config: Config, copy: Path | None = None) -> Built:
-    """The objects of a configuration, with arrays in the precision of JAX.
-
-    **Arguments:**
-
-    - `copy`: a copy of the user's problem file, to be executed instead of it.
-    """
+    """The objects of a configuration, with arrays in the precision of JAX; a copy of
+    the user's problem file is executed instead of it, where there is one."""
     file = config.problem_file
     made = Made(config.make("problem")) if file is None else _executed(file, copy)
     method = config.make("method")
@@ -69,7 +65,7 @@ def build(config: Config, copy: Path | None = None) -> Built:
     names = [f.name for f in dataclasses.fields(Recipe)]
     given = {name: config.make(name) for name in names}
     recipe = recipe.replace(**{k: v for k, v in given.items() if v is not None})
-    known = {name: _written(getattr(recipe, name)) for name in names}
+    known = {name: describe(getattr(recipe, name)) for name in names}
     known["final_nodes"] = recipe.final_nodes or recipe.nodes
     known["every"] = config.every or max(1, recipe.steps * recipe.windows // 20)
     known["method"] = describe(method)
@@ -107,7 +103,7 @@ def devices_for(built: Built) -> int:
     processes = jax.process_count()
     if jax.default_backend() == "cpu" and processes == 1:
         return 1
-    points = points_at_each_time(built.recipe, built.problem)
+    points = built.recipe.points.at_each_time(built.problem.domain)
     counts = range(processes, jax.device_count() + 1, processes)
     return max((n for n in counts if points % n == 0), default=processes)
 
@@ -117,13 +113,8 @@ def precision_now() -> str:
     return "float64" if jax.config.read("jax_enable_x64") else "float32"
 
 
-def describe(value: Any) -> str:
-    """An object as a configuration writes it."""
-    return str(_expression(value))
-
-
-def _written(value: Any) -> Any:
-    """A value of a recipe as a configuration has it."""
+def describe(value: Any) -> Any:
+    """A value as a configuration has it: an object is written as text."""
     found = _expression(value)
     return str(found) if isinstance(found, Expression) else found
 
@@ -161,8 +152,7 @@ def _executed(file: Path, copy: Path | None) -> Made:
     try:
         source = (copy if copy and copy.is_file() else path).read_bytes()
     except OSError as error:
-        what = "there is no file" if not path.exists() else f"{error.strerror}:"
-        raise ValueError(f"problem: {what} {file}") from None
+        raise ValueError(f"problem: {file}: {error.strerror}") from None
     module = types.ModuleType("sdifp_problem_of_the_user")
     module.__file__ = str(path)
     _LINES[str(path)] = source.decode(errors="replace").splitlines()
@@ -178,7 +168,7 @@ def _executed(file: Path, copy: Path | None) -> Made:
         after = bool(jax.config.read("jax_enable_x64"))
     # SystemExit: of `sys.exit` in the file.
     except (Exception, SystemExit) as error:
-        raise ProblemFileError(f"problem: {where(error) or str(error)}") from error
+        raise ValueError(f"problem: {where(error) or str(error)}") from error
     finally:
         jax.config.update("jax_enable_x64", before)
         sys.path.remove(str(path.parent))
@@ -202,10 +192,6 @@ def _executed(file: Path, copy: Path | None) -> Made:
     return Made(found, recipes, source, after, after and not before)
 
 
-class ProblemFileError(ValueError):
-    """A file with a problem of the user has an error in it."""
-
-
 def where(error: BaseException) -> str | None:
     """What went wrong in a problem file of the user, with its last line that took part;
     None if none took part."""
@@ -215,19 +201,13 @@ def where(error: BaseException) -> str | None:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     # The first cause knows best.
     for one in reversed(chain):
-        what = f"{type(one).__name__}: {(str(one).splitlines() or [''])[0]}"
-        if isinstance(one, SyntaxError) and one.filename in _LINES:
-            return (
-                f"{one.filename}, line {one.lineno}: {what}: {one.text or ''}".strip()
-            )
-        frames = [
-            f
-            for f in traceback.extract_tb(one.__traceback__)
-            if f.filename in _LINES and f.lineno is not None
-        ]
-        if frames:
-            file, number = frames[-1].filename, frames[-1].lineno
-            assert number is not None
-            line = _LINES[file][number - 1].strip()
-            return f"{file}, line {number}: {what}: {line}"
+        found = traceback.extract_tb(one.__traceback__)
+        places = [(frame.filename, frame.lineno) for frame in found]
+        if isinstance(one, SyntaxError):
+            places.append((one.filename or "", one.lineno))
+        for file, number in reversed(places):
+            if file in _LINES and number is not None:
+                what = f"{type(one).__name__}: {(str(one).splitlines() or [''])[0]}"
+                line = "".join(_LINES[file][number - 1 : number]).strip()
+                return f"{file}, line {number}: {what}: {line}"
     return None

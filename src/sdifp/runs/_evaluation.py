@@ -1,6 +1,6 @@
-"""What is kept of a trained field for the report: curves and pictures, as numbers."""
+"""The values of a trained field at points and times, and what is kept of it for the
+report: curves and pictures, as numbers."""
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -13,22 +13,22 @@ from ..field import as_field, at_time, means_of
 from ..invariants import Invariant, Mass, SquaredNorm, relative_error
 from ..problems import Problem
 from ..quadrature import QuadratureRule
-from ..training import Loop, Trained
+from ..training import Trained, Training
 
 # Times of the certificate and of the curves; fewer where a quadrature is large.
 _TIMES, _FEW_TIMES, _LARGE = 21, 5, 2**13
+# Points that are evaluated together, at the most.
+_CHUNK = 2**14
 # Points of the pictures: along each axis in one dimension, in a slice, in a cloud.
 _LINE, _FRAMES, _SLICE, _CLOUD = 257, 101, 97, 2048
 
 
-def measured(loop: Loop, key: Array) -> Trained:
+def measured(training: Training, key: Array) -> Trained:
     """The field of a training as it is now, with its certificate at the times of the
     curves."""
-    field = as_field(loop.final_field)
-    if _is_large(field):
-        return loop.so_far()
-    certificate = field.certificate(np.linspace(0.0, loop.until, _TIMES), key=key)
-    return dataclasses.replace(loop.so_far(certified=False), certificate=certificate)
+    if _is_large(training.final_field):
+        return training.so_far()
+    return training.so_far(_TIMES, key)
 
 
 def _is_large(field: Any) -> bool:
@@ -96,6 +96,26 @@ def values(
 ) -> Float[Array, "n_t n_x"]:
     """The values at points of each time."""
     return jax.lax.map(lambda a: jax.vmap(at_time(function, a[1]))(a[0]), (x, t))
+
+
+def predict(training: Training, table: Float[np.ndarray, "n columns"]) -> np.ndarray:
+    """The values of the field of a training at points: one per row, its time last.
+    Points of one time share its quadrature."""
+    if training.finished:
+        training.check()
+    field = training.final_field
+    out = np.empty(len(table))
+    order = np.argsort(table[:, -1], kind="stable")
+    times, starts = np.unique(table[order, -1], return_index=True)
+    for t, rows in zip(times, np.split(order, starts[1:]), strict=True):
+        for first in range(0, len(rows), _CHUNK):
+            some = rows[first : first + _CHUNK]
+            # Few sizes, so that few programs are compiled.
+            size = max(16, 1 << (len(some) - 1).bit_length())
+            padded = np.resize(table[some, :-1], (size, table.shape[1] - 1))
+            found = values(field, jnp.asarray(padded)[None], jnp.asarray([t]))[0]
+            out[some] = np.asarray(found)[: len(some)]
+    return out
 
 
 def picture_of(

@@ -1,7 +1,6 @@
 """Run: a training in a folder, which survives what happens to its process."""
 
 import dataclasses
-import errno
 import fcntl
 import functools
 import io
@@ -19,6 +18,7 @@ import numpy as np
 
 from .._config import Config
 from .._folder import (
+    DISK_FULL,
     PROBLEM_COPY,
     check_free,
     checkpoint_files,
@@ -29,12 +29,18 @@ from .._folder import (
     write_whole,
 )
 from .._mesh import device_count
-from ..training import Loop, Metrics, Trained, Training, TrainingDiverged
+from ..training import Metrics, Trained, Training, TrainingDiverged
 from ._build import Built, build, precision_now
-from ._checkpoint import prune_checkpoints, write_checkpoint
+from ._checkpoint import (
+    Unchanged,
+    check_same,
+    digest_of,
+    prune_checkpoints,
+    read_unchanged,
+    write_checkpoint,
+)
 from ._evaluation import integrals_of, measured, picture_of
 from ._processes import RunError, allgather_json, on_primary
-from ._unchanged import Unchanged, check_same, digest_of, read_unchanged
 
 # Seconds between two looks at the clock, at signals and at the progress bar. Each
 # costs about 20 ms: the compiled loop is entered again, with fresh memory.
@@ -57,7 +63,7 @@ class Run:
     Examples:
         >>> import sdifp, tempfile
         >>> config = sdifp.Config(
-        ...     "advection", steps=2, network="Architecture(4, 1)",
+        ...     "advection", steps=2, network="MLP(4, 1)",
         ...     optimiser="Adam", points="RandomPoints(2, 4)",
         ... )
         >>> run = sdifp.Run.create(tempfile.mkdtemp() + "/first", config)
@@ -73,7 +79,7 @@ class Run:
         self._problem_digest = None if source is None else digest_of(source)
         self.config = built.config
         self.problem = built.problem
-        self.loop = Loop(
+        self.training = Training(
             built.problem,
             built.method,
             recipe=built.recipe,
@@ -81,11 +87,8 @@ class Run:
             check=built.config.check,
             key=jax.random.key(built.config.seed),
         )
-        self.training = Training(self.loop)
         self._saved_step = -1
         self._damaged: list[Path] = []
-        self.devices_before: int | None = None
-        "how many computed what it was opened with"
 
     @staticmethod
     def create(
@@ -159,12 +162,17 @@ class Run:
         run = Run(folder, built)
         check_same(folder, unchanged.before, run.config)
         read_metrics(folder, warn)
-        if found.info["versions"] != versions():
-            warn(
-                f"the checkpoint was written with {_list(found.info['versions'])}; "
-                f"resuming with {_list(versions())}: the last bits may differ"
+        before = found.info["versions"] | {"devices": found.info.get("devices", 1)}
+        here = versions() | {"devices": device_count()}
+        if before != here:
+            was, now = (
+                ", ".join(f"{name} {value}" for name, value in named.items())
+                for named in (before, here)
             )
-        run.devices_before = found.info.get("devices", 1)
+            warn(
+                f"the checkpoint was written with {was}; resuming with {now}: the last "
+                f"bits may differ"
+            )
         run.training.restore(found.arrays)
         run._saved_step, run._damaged = run.training.step, found.damaged
         return run
@@ -181,16 +189,18 @@ class Run:
         - `watch`: called about once a second.
         - `stop`: asked as often whether to stop; there is a checkpoint then.
         """
-        training, loop = self.training, self.loop
+        training = self.training
         with ExitStack() as stack:
             on_primary(lambda: stack.enter_context(self._locked()))
             on_primary(self._own_folder)
             saved = time.monotonic()
             watch(training, None)
-            while not loop.finished:
+            while not training.finished:
                 due = time.monotonic() - saved >= self.config.checkpoint_seconds
                 # Clocks and signals differ between processes; their steps must not.
-                wishes = allgather_json([bool(stop()), due, loop.steps_within(_PAUSE)])
+                wishes = allgather_json(
+                    [bool(stop()), due, training.steps_within(_PAUSE)]
+                )
                 stopped, (_, due, count) = any(wish[0] for wish in wishes), wishes[0]
                 if due or stopped:
                     self.save()
@@ -198,7 +208,7 @@ class Run:
                 if stopped:
                     return False
                 try:
-                    metrics = loop.go_on(count)
+                    metrics = training.go_on(count)
                 except TrainingDiverged:
                     # Back to the last good state, which later checkpoints are not.
                     on_primary(lambda: self._remove_after(training.step))
@@ -209,7 +219,7 @@ class Run:
                     on_primary(functools.partial(self._report, metrics))
                 watch(training, metrics)
             self.save()
-            loop.check()
+            training.check()
         return True
 
     def _own_folder(self) -> None:
@@ -267,7 +277,7 @@ class Run:
 
     def result(self) -> Trained:
         """The trained field; trains to the end first."""
-        if not self.loop.finished:
+        if not self.training.finished:
             self.train()
         return self.training.result()
 
@@ -276,47 +286,48 @@ class Run:
         box = self.problem.domain
         x, t = table[:, :-1], table[:, -1]
         walls = ~box.periodic & ((x < box.lower) | (x > box.upper))
-        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.loop.until)))
+        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.training.until)))
 
     def evaluate(self) -> dict[str, Any]:
         """Measure the field as it is, and write what the report is drawn from; returns
         what is in `result.json`."""
-        loop, problem = self.loop, self.problem
+        training, problem = self.training, self.problem
         for_certificate, for_picture = jax.random.split(
             jax.random.fold_in(jax.random.key(self.config.seed), 1)
         )
-        end, rule = loop.until, loop.independent_rule
-        trained = measured(loop, for_certificate)
+        end, rule = training.until, training.independent_rule
+        trained = measured(training, for_certificate)
         certificate = trained.certificate
-        metrics = dataclasses.asdict(trained.metrics)
-        result = {
-            "problem": problem.name,
-            "dimension": problem.domain.dimension,
-            "normalised": problem.domain.normalised,
-            "method": type(loop.method).__name__,
-            "finished": loop.finished,
-            "until": end,
-            "has_reference": problem.reference is not None,
-            "metrics": metrics,
-            "integrals": integrals_of(trained, problem, rule, end),
-            "certificate": None if certificate is None else certificate.verdict,
-            "holds": None if certificate is None else certificate.holds,
-            "versions": versions(),
-            "machine": machine(),
-        }
-        result = finite(result)
+        result = finite(
+            {
+                "problem": problem.name,
+                "dimension": problem.domain.dimension,
+                "normalised": problem.domain.normalised,
+                "method": type(training.method).__name__,
+                "finished": training.finished,
+                "until": end,
+                "has_reference": problem.reference is not None,
+                "metrics": dataclasses.asdict(trained.metrics),
+                "integrals": integrals_of(trained, problem, rule, end),
+                "certificate": None if certificate is None else certificate.verdict,
+                "holds": None if certificate is None else certificate.holds,
+                "versions": versions(),
+                "machine": machine(),
+            }
+        )
         picture = io.BytesIO()
         numbers = picture_of(trained, problem, end, for_picture)
         np.savez_compressed(picture, allow_pickle=False, **numbers)
+        text = json.dumps(result, indent=1, allow_nan=False) + "\n"
+        files = {"solution.npz": picture.getvalue(), "result.json": text.encode()}
+        if certificate is not None:
+            own = f"{certificate.to_json()}\n".encode()
+            files = {"certificate.json": own, **files}
 
         def write() -> None:
             with _written(self.folder):
-                if certificate is not None:
-                    text = certificate.to_json() + "\n"
-                    write_whole(self.folder / "certificate.json", text.encode())
-                write_whole(self.folder / "solution.npz", picture.getvalue())
-                text = json.dumps(result, indent=1, allow_nan=False) + "\n"
-                write_whole(self.folder / "result.json", text.encode())
+                for name, data in files.items():
+                    write_whole(self.folder / name, data)
 
         on_primary(write)
         return result
@@ -351,10 +362,6 @@ def machine() -> str:
     return text if processes == 1 else f"{text}, {processes} processes"
 
 
-def _list(named: dict[str, str]) -> str:
-    return ", ".join(f"{k} {v}" for k, v in named.items())
-
-
 def _check_precision(config: Config) -> None:
     now = precision_now()
     if config.precision != now:
@@ -375,7 +382,7 @@ def _written(folder: Path) -> Iterator[None]:
         advice = (
             f"; what was saved before is kept, and `sdifp resume {folder}` goes on "
             f"from there"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            if error.errno in DISK_FULL
             else ""
         )
         raise RunError(f"{file} cannot be written: {error.strerror}{advice}") from error

@@ -1,8 +1,6 @@
 """Training: recipes, points, networks, methods, optimisers, the step and the loop."""
 
 from .._mesh import mesh as mesh
-from ._fit import points_at_each_time as points_at_each_time
-from ._loop import Loop as Loop
 from ._methods import SDIFP as SDIFP
 from ._methods import AugmentedLagrangian as AugmentedLagrangian
 from ._methods import GridProjection as GridProjection
@@ -12,8 +10,10 @@ from ._methods import Plain as Plain
 from ._methods import PostHoc as PostHoc
 from ._methods import Soft as Soft
 from ._metrics import Metrics as Metrics
+from ._metrics import Trained as Trained
+from ._metrics import TrainingDiverged as TrainingDiverged
+from ._networks import MLP as MLP
 from ._networks import Ansatz as Ansatz
-from ._networks import Architecture as Architecture
 from ._networks import Network as Network
 from ._networks import PiecewiseInTime as PiecewiseInTime
 from ._networks import Series as Series
@@ -31,20 +31,18 @@ from ._points import GridPoints as GridPoints
 from ._points import Points as Points
 from ._points import RandomPoints as RandomPoints
 from ._recipe import Recipe as Recipe
-from ._recipes import recipe_for as recipe_for
-from ._recipes import recipe_of as recipe_of
-from ._train import Training as Training
+from ._recipe import recipe_for as recipe_for
+from ._recipe import recipe_of as recipe_of
 from ._train import train as train
-from ._trained import Trained as Trained
-from ._trained import TrainingDiverged as TrainingDiverged
+from ._training import Training as Training
 
 # What users find here; the other names are for the rest of the library.
 # fmt: off
 __all__ = [
-    "LBFGS", "SDIFP", "Adam", "Architecture", "AugmentedLagrangian", "Constant",
-    "Cosine", "Decay", "GridPoints", "GridProjection", "LevenbergMarquardt",
-    "Linear", "Method", "Metrics", "Network", "Optax", "Optimiser", "Plain",
-    "Points", "PostHoc", "RandomPoints", "Recipe", "Soft", "Trained", "Training",
-    "TrainingDiverged", "mesh", "recipe_for", "train",
+    "LBFGS", "MLP", "SDIFP", "Adam", "AugmentedLagrangian", "Constant", "Cosine",
+    "Decay", "GridPoints", "GridProjection", "LevenbergMarquardt", "Linear", "Method",
+    "Metrics", "Network", "Optax", "Optimiser", "Plain", "Points", "PostHoc",
+    "RandomPoints", "Recipe", "Soft", "Trained", "Training", "TrainingDiverged", "mesh",
+    "recipe_for", "train",
 ]
 # fmt: on

@@ -1,4 +1,4 @@
-"""What is known of a field while it is trained."""
+"""What is known of a field while it is trained, and what comes out."""
 
 import dataclasses
 from typing import Any
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..field import at_time
+from ..field import Certificate, at_time
 from ..problems import Problem
 from ..quadrature import QuadratureRule
 from ._methods import integral_errors
@@ -42,26 +42,42 @@ class Metrics:
     window: int = 0
 
     def __str__(self) -> str:
-        parts = [f"step {self.step}/{self.steps}", f"loss {self.loss:.2e}"]
-        parts += [f"{name} {value:.1e}" for name, value in self.named_errors.items()]
-        if self.scale is not None:
-            parts.append(f"scale {self.scale[0]:.3g} to {self.scale[1]:.3g}")
-        return ", ".join([*parts, f"{self.seconds:.0f} s"])
+        return f"step {self.step}/{self.steps}, {self.numbers}, {self.seconds:.0f} s"
 
     @property
-    def named_errors(self) -> dict[str, float]:
-        """All relative errors, the `L2` error first where there is a reference."""
+    def numbers(self) -> str:
+        """Loss, errors and scale in one line."""
         known = {} if self.l2_error is None else {"L2": self.l2_error}
-        return known | self.errors
+        named = {"loss": self.loss} | known | self.errors
+        parts = [f"{name} {value:.1e}" for name, value in named.items()]
+        if self.scale is not None:
+            parts.append(f"scale {self.scale[0]:.3g} to {self.scale[1]:.3g}")
+        return ", ".join(parts)
 
 
-class Measured(eqx.Module):
-    """The same as arrays."""
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What comes out of a training."""
 
-    errors: Array
-    "of the invariants, the worst over the times"
-    l2_error: Array | None
-    scale: tuple[Array, Array] | None
+    field: Any
+    "a function of one point and one time; a `ConservedField` where integrals hold"
+    net: Any
+    "the raw network with its initial data, before any correction"
+    parameters: Any
+    "the network alone, of the last window: begin another training from it"
+    certificate: Certificate | None
+    "what holds of the integrals; None for methods that correct nothing"
+    metrics: Metrics
+    "of the whole duration"
+
+
+class TrainingDiverged(ArithmeticError):
+    """The loss is no longer finite or has grown ten thousandfold, or the targets cannot
+    be met. `trained` is the last good state."""
+
+    def __init__(self, message: str, trained: Trained):
+        super().__init__(message)
+        self.trained = trained
 
 
 def independent_rule(problem: Problem, key: Array) -> QuadratureRule:
@@ -80,8 +96,9 @@ def _squares(problem: Problem, now: Any, t: Array, x: Array) -> Array:
 @eqx.filter_jit
 def measure(
     problem: Problem, field: Any, rule: QuadratureRule, times: Array
-) -> Measured:
-    """The errors of a field at some times."""
+) -> tuple[Array, Array | None, tuple[Array, Array] | None]:
+    """The errors of the invariants of a field, the worst over some times, its L2 error
+    and the range of its scale."""
 
     def at(t: Array) -> tuple[Array, Array, Array, Array | None]:
         now = at_time(field, t)
@@ -95,4 +112,4 @@ def measure(
         l2 = jnp.sqrt(jnp.sum(off) / jnp.sum(size))
     worst = jnp.max(jnp.abs(errors), axis=0) if errors.size else errors[0]
     scale = None if scales is None else (jnp.min(scales), jnp.max(scales))
-    return Measured(worst, l2, scale)
+    return worst, l2, scale

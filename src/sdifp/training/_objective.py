@@ -13,10 +13,8 @@ from .._mesh import averaged, device_local, gathered, is_divided
 from ..correction import Correction
 from ..field import PlainSlice, at_time
 from ..operators import Batch, time_derivative
-from ..problems import Problem
 from ._coupled import Row, expansion_at, rows_and_derivatives
-from ._methods import Instant, Method
-from ._recipe import Recipe
+from ._methods import Instant
 from ._window import Window, with_net
 
 
@@ -28,14 +26,11 @@ class StepObjective(eqx.Module):
     t: Float[Array, " n_t"]
     multipliers: Float[Array, "n_t n"]
     key: Array
-    problem: Problem = eqx.field(static=True)
-    method: Method
-    recipe: Recipe = eqx.field(static=True)
 
     def field(self, net: Any) -> Any:
         """The field that is trained, with its randomness for this step."""
         field = with_net(self.window.field, net)
-        return self.method.resample(field, jax.random.fold_in(self.key, 0))
+        return self.window.method.resample(field, jax.random.fold_in(self.key, 0))
 
     def loss(self, net: Any) -> Float[Array, ""]:
         """An estimate of half the mean squared residual, and the rest of the loss, on
@@ -63,21 +58,20 @@ class StepObjective(eqx.Module):
     def _own_loss(self, net: Any) -> Float[Array, ""]:
         u = self.field(net)
         key = jax.random.fold_in(self.key, 1)
-        residual = self.problem.equation
-        estimator = self.method.estimator or self.recipe.estimator
+        recipe, equation = self.window.recipe, self.window.problem.equation
+        estimator = self.window.method.estimator or recipe.estimator
         series, added = self._at_times(u)
-        if self.recipe.causal is None:
+        if recipe.causal is None:
             batch = Batch(self.x, self.t)
-            out = estimator.estimate(residual, u, batch, key, series).loss
+            out = estimator.estimate(equation, u, batch, key, series).loss
         else:
             rows = self._residuals(u, series).reshape(self.x.shape[:2])
             squares = averaged(jnp.mean(rows**2, axis=1))
             earlier = jnp.cumsum(squares) - squares
-            weights = jax.lax.stop_gradient(jnp.exp(-self.recipe.causal * earlier))
+            weights = jax.lax.stop_gradient(jnp.exp(-recipe.causal * earlier))
             out = 0.5 * jnp.mean(weights * squares)
-        for row, x, t, weight in self._initial_rows():
-            values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
-            out = out + 0.5 * weight * jnp.mean(values**2)
+        for values in self._initial_values(u):
+            out = out + 0.5 * recipe.initial_weight * jnp.mean(values**2)
         return out + 0.5 * jnp.mean(jnp.sum(added**2, axis=1))
 
     def rows(self, net: Any) -> Float[Array, " n"]:
@@ -85,9 +79,10 @@ class StepObjective(eqx.Module):
         u = self.field(net)
         series, added = self._at_times(u)
         parts = [self._scaled(self._of_all(self._residuals(u, series), self.t))]
-        for row, x, t, weight in self._initial_rows():
-            values = jax.vmap(lambda x, row=row, t=t: row(u, x, t[0]))(x[0])
-            parts.append(math.sqrt(weight) * self._scaled(self._of_all(values, t)))
+        factor = math.sqrt(self.window.recipe.initial_weight)
+        for values in self._initial_values(u):
+            own = self._scaled(self._of_all(values, self.window.start[None]))
+            parts.append(factor * own)
         return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
 
     def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
@@ -98,11 +93,15 @@ class StepObjective(eqx.Module):
         def field(flat: Array) -> Any:
             return self.field(eqx.combine(unravel(flat), static))
 
-        residual: Row = lambda u, x, t: self.problem.equation(u, x, t)
-        families = [(residual, self.x, self.t, 1.0), *self._initial_rows()]
+        problem, recipe = self.window.problem, self.window.recipe
+        residual: Row = lambda u, x, t: problem.equation(u, x, t)
+        families = [(residual, self.x, self.t, 1.0)]
+        for row in self._initial_rows():
+            at = (self.x[:1], self.window.start[None])
+            families.append((row, *at, recipe.initial_weight))
         rows, slopes = [], []
         for row, x, t, weight in families:
-            found = rows_and_derivatives(row, field, flat, x, t, self.problem.order)
+            found = rows_and_derivatives(row, field, flat, x, t, problem.order)
             own_rows, own_slopes = (self._of_all(a, t) for a in found)
             factor = math.sqrt(weight)
             rows.append(factor * self._scaled(own_rows))
@@ -125,7 +124,9 @@ class StepObjective(eqx.Module):
         if not self.multipliers.size:
             return self.multipliers
         u = self.field(net)
-        update = lambda t, m: self.method.update(self._instant(PlainSlice(u, t), t, m))
+        update = lambda t, m: self.window.method.update(
+            self._instant(PlainSlice(u, t), t, m)
+        )
         return jax.vmap(update)(self.t, self.multipliers)
 
     def _of_all(self, rows: Array, t: Array) -> Array:
@@ -137,7 +138,7 @@ class StepObjective(eqx.Module):
         return rows / math.sqrt(len(rows))
 
     def _instant(self, now: Any, t: Array, multipliers: Array) -> Instant:
-        return Instant(self.problem, now, self.window.rule, t, multipliers)
+        return Instant(self.window.problem, now, self.window.rule, t, multipliers)
 
     def _at(
         self, u: Any, t: Array, multipliers: Array, order: int
@@ -146,37 +147,35 @@ class StepObjective(eqx.Module):
         the loss, from the same quadrature."""
         found = expansion_at(u, t, order)
         now = PlainSlice(u, t) if found is None else found.now
-        added = self.method.rows(self._instant(now, t, multipliers))
+        added = self.window.method.rows(self._instant(now, t, multipliers))
         return None if found is None else found.correction, added
 
     def _at_times(self, u: Any) -> tuple[Correction | None, Float[Array, "n_t m"]]:
-        kinds = self.problem.equation.operator.kinds(self.x[0, 0], self.t[0])
+        kinds = self.window.problem.equation.operator.kinds(self.x[0, 0], self.t[0])
         at = lambda t, m: self._at(u, t, m, 0 if kinds.rate is None else 1)
         return jax.vmap(at)(self.t, self.multipliers)
 
     def _residuals(self, u: Any, series: Correction | None) -> Float[Array, " n"]:
         """The residual at each point, with all terms."""
-        residual, batch = self.problem.equation, Batch(self.x, self.t)
+        residual, batch = self.window.problem.equation, Batch(self.x, self.t)
         operator = residual.operator
         return residual.evaluations(u, batch, [operator], series=series)[0].values()
 
-    def _initial_rows(self) -> list[tuple[Row, Array, Array, float]]:
-        """Where the initial data are learnt, rows for them: (row, x, t, weight)."""
-        if self.recipe.hard_initial:
+    def _initial_values(self, u: Any) -> list[Array]:
+        """The rows of the initial data, at the points of the first time."""
+        t = self.window.start
+        rows = self._initial_rows()
+        return [jax.vmap(lambda x, row=row: row(u, x, t))(self.x[0]) for row in rows]
+
+    def _initial_rows(self) -> list[Row]:
+        """Where the initial data are learnt, rows for them."""
+        if self.window.recipe.hard_initial:
             return []
-        window, weight = self.window, self.recipe.initial_weight
-        x, t = self.x[:1], window.start[None]
-        rows: list[tuple[Row, Array, Array, float]] = [
-            (
-                lambda u, x, t: at_time(u, t)(x) - device_local()(window.initial)(x),
-                x,
-                t,
-                weight,
-            )
+        window = self.window
+        rows: list[Row] = [
+            lambda u, x, t: at_time(u, t)(x) - device_local()(window.initial)(x)
         ]
         if window.velocity is not None:
-            velocity: Row = lambda u, x, t: (
-                time_derivative()(u)(x, t) - device_local()(window.velocity)(x)
-            )
-            rows.append((velocity, x, t, weight))
+            velocity = device_local()(window.velocity)
+            rows.append(lambda u, x, t: time_derivative()(u)(x, t) - velocity(x))
         return rows

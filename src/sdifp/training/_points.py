@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from .._checks import check_count
 from .._domain import Box
+from .._mesh import device_count
 
 # A grid of four nodes an axis has 4096 nodes here.
 MOST_GRID_DIMENSIONS = 6
@@ -41,6 +42,11 @@ class Points(eqx.Module):
     @abc.abstractmethod
     def check(self, box: Box) -> None:
         """Raise `ValueError` if there are no such points on a box."""
+
+    def at_each_time(self, box: Box) -> int:
+        """How many points of a batch share a time: these are divided among devices."""
+        draw = lambda key: self.draw(key, box, 0.0, 1.0)[0]
+        return jax.eval_shape(draw, jax.random.key(0)).shape[1]
 
 
 class RandomPoints(Points):
@@ -91,6 +97,19 @@ def check_grid(what: str, box: Box) -> None:
         raise ValueError(
             f"{what} needs a uniform grid, which has two nodes an axis at the least: "
             f"not beyond {MOST_GRID_DIMENSIONS} dimensions, got {box.dimension}"
+        )
+
+
+def check_devices(n: int) -> None:
+    """Raise `ValueError` unless `n` points can be divided among the devices."""
+    devices, processes = device_count(), jax.process_count()
+    if n % devices:
+        near = [devices * k for k in (n // devices, n // devices + 1) if k]
+        fewer = [k for k in range(processes, devices, processes) if n % k == 0]
+        raise ValueError(
+            f"the {n} points of each time cannot be divided among {devices} devices: "
+            f"points must have {' or '.join(map(str, near))} of them"
+            + (f", or devices be {fewer[-1]}" if fewer else "")
         )
 
 

@@ -1,17 +1,16 @@
-"""The training step, and many of them in one program."""
+"""The training step, many of them in one program, and their state as arrays."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import EVERYWHERE, along, divided, on_each
-from ..problems import Problem
-from ._methods import Method
 from ._objective import StepObjective
-from ._recipe import Recipe
 from ._window import Window
 
 
@@ -29,9 +28,10 @@ class State(eqx.Module):
     "how many they are"
 
     @staticmethod
-    def start(method: Method, problem: Problem, recipe: Recipe, net: Any) -> "State":
+    def start(window: Window, net: Any) -> "State":
         """Before the first step of a window."""
-        multipliers = method.multipliers(problem)
+        recipe = window.recipe
+        multipliers = window.method.multipliers(window.problem)
         tiled = jnp.tile(multipliers[None], (recipe.points.n_t, 1))
         optimiser = recipe.optimiser.start(net, recipe.steps)
         zero = jnp.zeros((), int)
@@ -44,20 +44,12 @@ class State(eqx.Module):
     def reported(self) -> "State":
         """The same with no losses counted."""
         where = lambda s: (s.total, s.counted)
-        return eqx.tree_at(
-            where, self, (jnp.zeros_like(self.total), jnp.zeros_like(self.counted))
-        )
+        return eqx.tree_at(where, self, replace_fn=jnp.zeros_like)
 
 
 @eqx.filter_jit
 def advance(
-    problem: Problem,
-    method: Method,
-    recipe: Recipe,
-    window: Window,
-    state: State,
-    key: Array,
-    count: Int[Array, ""],
+    window: Window, state: State, key: Array, count: Int[Array, ""]
 ) -> tuple[State, Bool[Array, ""]]:
     """Up to `count` steps; returns the state, and whether all is finite. A step after
     which something is not is undone, and ends the loop."""
@@ -67,7 +59,7 @@ def advance(
     def one(carry: tuple[Any, Array]) -> tuple[Any, Array]:
         arrays, _ = carry
         state = eqx.combine(arrays, static)
-        new, loss = _step(problem, method, recipe, window, state, key)
+        new, loss = _step(window, state, key)
         leaves = jax.tree.leaves(eqx.filter(new.net, eqx.is_inexact_array))
         healthy = jnp.isfinite(loss) & jnp.all(
             jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])
@@ -86,37 +78,26 @@ def advance(
     return eqx.combine(arrays, static), healthy
 
 
-def points_of(
-    problem: Problem, recipe: Recipe, window: Window, step: Array, key: Array
-) -> tuple[Array, Array, Array]:
-    """The points and times of a step, and the key for its other randomness."""
+def objective_of(window: Window, state: State, key: Array) -> StepObjective:
+    """The objective of the next step, on fresh points."""
+    problem, recipe = window.problem, window.recipe
     for_points, for_step = jax.random.split(
-        jax.random.fold_in(key, step // recipe.optimiser.refresh)
+        jax.random.fold_in(key, state.step // recipe.optimiser.refresh)
     )
     length = problem.duration / recipe.windows
     x, t = recipe.points.draw(for_points, problem.domain, window.start, length)
-    return x, t, for_step
+    return StepObjective(window, x, t, state.multipliers, for_step)
 
 
-def _step(
-    problem: Problem,
-    method: Method,
-    recipe: Recipe,
-    window: Window,
-    state: State,
-    key: Array,
-) -> tuple[State, Array]:
+def _step(window: Window, state: State, key: Array) -> tuple[State, Array]:
     """One step: fresh points, one step of the optimiser, the method's own state."""
-    optimiser = recipe.optimiser
-    x, t, for_step = points_of(problem, recipe, window, state.step, key)
+    recipe, fresh = window.recipe, objective_of(window, state, key)
 
     def update(
-        x: Array, t: Array, key: Array, window: Window, method: Method, state: State
+        x: Array, t: Array, key: Array, window: Window, state: State
     ) -> tuple[Any, Array]:
-        objective = StepObjective(
-            window, x, t, state.multipliers, key, problem, method, recipe
-        )
-        net, inner, loss = optimiser.step(
+        objective = StepObjective(window, x, t, state.multipliers, key)
+        net, inner, loss = recipe.optimiser.step(
             state.net, state.optimiser, objective, recipe.steps
         )
         multipliers = objective.updated_multipliers(net)
@@ -124,8 +105,8 @@ def _step(
 
     found, loss = on_each(
         update,
-        *(divided(x, 1), t, for_step, window, method, state),
-        specs=(along(1), *[EVERYWHERE] * 5),
+        *(divided(fresh.x, 1), fresh.t, fresh.key, window, state),
+        specs=(along(1), *[EVERYWHERE] * 4),
     )
     kept = (state.net, state.optimiser, state.multipliers)
     net, inner, multipliers = eqx.combine(
@@ -134,3 +115,38 @@ def _step(
     total = state.total + loss.astype(state.total.dtype)
     new = State(net, inner, multipliers, state.step + 1, total, state.counted + 1)
     return new, loss
+
+
+def to_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """The arrays of a tree, by their paths; all else is left out."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {
+        _name(path): np.asarray(leaf)
+        for path, leaf in leaves
+        if isinstance(leaf, jax.Array | np.ndarray)
+    }
+
+
+def from_arrays(template: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """The template with its arrays replaced by those of `to_arrays`. Raises
+    `ValueError` unless names, shapes and types are the same."""
+    wanted = to_arrays(template)
+    for name in sorted(wanted.keys() | arrays.keys()):
+        one, other = (
+            f"{a[name].dtype} of shape {a[name].shape}" if name in a else "nothing"
+            for a in (wanted, arrays)
+        )
+        if one != other:
+            raise ValueError(f"arrays do not fit: {name} must be {one}, got {other}")
+
+    def new(path: tuple[Any, ...], leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array | np.ndarray):
+            return leaf
+        found = arrays[_name(path)]
+        return jnp.asarray(found) if isinstance(leaf, jax.Array) else found
+
+    return jax.tree_util.tree_map_with_path(new, template)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")

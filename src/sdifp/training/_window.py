@@ -20,8 +20,11 @@ _SERIES = 512
 
 
 class Window(eqx.Module):
-    """A stretch of time: the field that is trained on it, with its initial data."""
+    """A stretch of time: what is trained on it and how, with its initial data."""
 
+    problem: Problem = eqx.field(static=True)
+    method: Method
+    recipe: Recipe = eqx.field(static=True)
     field: Field
     "what the method trains, over an `Ansatz`"
     final: Field
@@ -32,61 +35,45 @@ class Window(eqx.Module):
     start: Float[Array, ""]
 
 
-class Windows(eqx.Module):
-    """All that the windows of a training share."""
-
-    problem: Problem
-    method: Method
-    recipe: Recipe
-    rule: QuadratureRule
-    final_rule: QuadratureRule
-
-    @property
-    def length(self) -> float:
-        """The duration of one window."""
-        return self.problem.duration / self.recipe.windows
-
-    def first(self) -> Window:
-        """The one that begins with the data of the problem."""
-        return self._window(self.problem.initial, self.problem.velocity, 0)
-
-    def after(self, window: Window, net: Any, number: int) -> Window:
-        """The one that begins with the end of the field that was trained: one that is
-        corrected afterwards goes on uncorrected."""
-        field = with_net(window.field, net)
-        end = jnp.asarray(number * self.length, float)
-        initial: Any = at_time(field, end)
-        velocity = None if self.problem.velocity is None else _Rate(field, end)
-        return self._window(initial, velocity, number)
-
-    def _window(self, initial: Any, velocity: Any, number: int) -> Window:
-        problem, recipe = self.problem, self.recipe
-        start = jnp.asarray(number * self.length, float)
-        box = problem.domain
-        smooth = box.dimension == 1 and (box.periodic[0] or np.all(problem.neumann))
-        if recipe.windows > 1 and smooth:
-            # Every window then has data of one kind, and one program serves them all.
-            initial, velocity = (
-                None if f is None else Series.fit(f, box, _SERIES)
-                for f in (initial, velocity)
-            )
-        # The network itself is put in at each step: any function stands in for it here.
-        ansatz = Ansatz(
-            _zero,
-            initial if recipe.hard_initial else None,
-            velocity if recipe.hard_initial else None,
-            start,
-            self.length,
-            problem.profile,
+def begin_window(
+    problem: Problem,
+    method: Method,
+    recipe: Recipe,
+    rule: QuadratureRule,
+    final_rule: QuadratureRule,
+    number: int,
+    before: Any = None,
+) -> Window:
+    """The window after `number` others; `before` is the field that was trained on the
+    last of them. One that is corrected afterwards goes on uncorrected."""
+    box, length = problem.domain, problem.duration / recipe.windows
+    start = jnp.asarray(number * length, float)
+    initial: Any = problem.initial
+    velocity: Any = problem.velocity
+    if before is not None:
+        initial = at_time(before, start)
+        velocity = None if velocity is None else _Rate(before, start)
+    smooth = box.dimension == 1 and (box.periodic[0] or np.all(problem.neumann))
+    if recipe.windows > 1 and smooth:
+        # Every window then has data of one kind, and one program serves them all.
+        initial, velocity = (
+            None if f is None else Series.fit(f, box, _SERIES)
+            for f in (initial, velocity)
         )
-        return Window(
-            as_field(self.method.training_field(problem, ansatz, self.rule, recipe)),
-            as_field(self.method.trained_field(problem, ansatz, self.final_rule)),
-            self.rule,
-            initial,
-            velocity,
-            start,
-        )
+    u0, v0 = (initial, velocity) if recipe.hard_initial else (None, None)
+    # The network itself is put in at each step: any function stands in for it here.
+    ansatz = Ansatz(_zero, u0, v0, start, length, problem.profile)
+    return Window(
+        problem,
+        method,
+        recipe,
+        as_field(method.training_field(problem, ansatz, rule, recipe)),
+        as_field(method.trained_field(problem, ansatz, final_rule)),
+        rule,
+        initial,
+        velocity,
+        start,
+    )
 
 
 def with_net(field: Any, net: Any) -> Any:
@@ -108,3 +95,27 @@ class _Rate(eqx.Module):
 def _zero(x: Array, t: Array) -> Array:
     # By name, so that it is the same one in every window and so is their program.
     return jnp.zeros((), x.dtype)
+
+
+def check_functions(net: Any, problem: Problem) -> None:
+    """Let an error in a network or in the functions of a problem show before a step is
+    compiled, and before a run has a folder."""
+    d, dtype = problem.domain.dimension, jnp.result_type(float)
+    x, t = jax.ShapeDtypeStruct((d,), dtype), jax.ShapeDtypeStruct((), dtype)
+    if not jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array)):
+        raise ValueError(
+            "network has no parameters to train: they must be its leaves, as those of "
+            "an Equinox module or of jax.tree_util.Partial(apply, parameters) are"
+        )
+    try:
+        shape = getattr(eqx.filter_eval_shape(net, x, t), "shape", None)
+    except Exception as error:
+        shape = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    if shape != ():
+        raise ValueError(
+            f"network must return one number for a point of shape ({d},) and a time, "
+            f"as {problem.name} needs it, got {shape}"
+        )
+    eqx.filter_eval_shape(problem.equation, net, x, t)
+    for invariant in problem.invariants:
+        eqx.filter_eval_shape(lambda t, i=invariant: problem.mean_target(i, t), t)

@@ -1,15 +1,11 @@
 """Multipliers that learn what penalty each integral needs."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import check_positive
-from ...problems import Problem
-from ...quadrature import QuadratureRule
-from ._method import Instant, RawTraining
+from ._method import Instant, RawTraining, uncorrected
 
 
 class AugmentedLagrangian(RawTraining):
@@ -29,6 +25,7 @@ class AugmentedLagrangian(RawTraining):
     rate: float = eqx.field(static=True, default=1e-2)
 
     needs_targets = True
+    trained_field = uncorrected
 
     def __check_init__(self) -> None:
         for name in ("penalty", "rate"):
@@ -38,10 +35,6 @@ class AugmentedLagrangian(RawTraining):
     def multiplier_rate(self) -> float:
         """`rate`."""
         return self.rate
-
-    def trained_field(self, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
-        del problem, rule
-        return net
 
     def rows(self, at: Instant) -> Float[Array, " m"]:
         # The square completed: it differs by m^2 / (2 penalty), a constant of the step.

@@ -3,8 +3,7 @@
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..._checks import check_count
 from ...field import ConservedField, Exact
@@ -12,7 +11,7 @@ from ...problems import Problem
 from ...quadrature import AxisRule, Midpoint, QuadratureRule, Trapezoid, tensor
 from .._points import check_grid
 from .._recipe import Recipe
-from ._method import Instant, Method, conserved
+from ._method import Method, conserved, corrected, no_rows, same_field
 
 
 class GridProjection(Method):
@@ -32,6 +31,9 @@ class GridProjection(Method):
     needs_targets = True
     estimator = None
     multiplier_rate = 0.0
+    resample = same_field
+    trained_field = corrected
+    rows = no_rows
 
     def __check_init__(self) -> None:
         if self.nodes is not None:
@@ -51,14 +53,3 @@ class GridProjection(Method):
         self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
     ) -> ConservedField:
         return conserved(problem, net, rule, Exact())
-
-    def resample(self, field: Any, key: Array) -> Any:
-        del key
-        return field
-
-    def trained_field(self, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
-        return conserved(problem, net, rule, Exact())
-
-    def rows(self, at: Instant) -> Float[Array, " m"]:
-        del at
-        return jnp.zeros(0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...estimators import Estimator
-from ...field import ConservedField, GradientMode, conserve, means_of
+from ...field import ConservedField, Exact, GradientMode, conserve, means_of
 from ...invariants import Mass, SquaredNorm, relative_error
 from ...problems import Problem
 from ...quadrature import QuadratureRule
@@ -92,10 +92,38 @@ class Method(eqx.Module):
         return at.multipliers + self.multiplier_rate * at.errors()
 
 
+# What methods share, to be assigned to the hooks of their names.
+
+
+def same_field(self: Method, field: Any, key: Array) -> Any:
+    """`resample` without any randomness."""
+    del self, key
+    return field
+
+
+def uncorrected(self: Method, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
+    """`trained_field` as it was trained."""
+    del self, problem, rule
+    return net
+
+
+def corrected(self: Method, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
+    """`trained_field` with the invariants of the problem."""
+    del self
+    return conserved(problem, net, rule, Exact())
+
+
+def no_rows(self: Method, at: Instant) -> Float[Array, " m"]:
+    """`rows` that add nothing to the loss."""
+    del self, at
+    return jnp.zeros(0)
+
+
 class RawTraining(Method):
     """A method that trains the network itself, without a correction."""
 
     estimator = None
+    resample = same_field
 
     def training_rule(self, problem: Problem, nodes: int, key: Array) -> QuadratureRule:
         return problem.rule(nodes, key)
@@ -105,10 +133,6 @@ class RawTraining(Method):
     ) -> Any:
         del problem, rule, recipe
         return net
-
-    def resample(self, field: Any, key: Array) -> Any:
-        del key
-        return field
 
 
 def conserved(

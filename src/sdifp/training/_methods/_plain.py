@@ -1,13 +1,6 @@
 """The plain physics-informed network."""
 
-from typing import Any
-
-import jax.numpy as jnp
-from jaxtyping import Array, Float
-
-from ...problems import Problem
-from ...quadrature import QuadratureRule
-from ._method import Instant, RawTraining
+from ._method import RawTraining, no_rows, uncorrected
 
 
 class Plain(RawTraining):
@@ -15,11 +8,5 @@ class Plain(RawTraining):
 
     needs_targets = False
     multiplier_rate = 0.0
-
-    def trained_field(self, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
-        del problem, rule
-        return net
-
-    def rows(self, at: Instant) -> Float[Array, " m"]:
-        del at
-        return jnp.zeros(0)
+    trained_field = uncorrected
+    rows = no_rows

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...estimators import Estimator
-from ...field import ConservedField, Exact, GradientMode
+from ...field import ConservedField, GradientMode
 from ...problems import Problem
 from ...quadrature import QuadratureRule
 from .._recipe import Recipe
-from ._method import Instant, Method, conserved
+from ._method import Instant, Method, conserved, corrected
 
 
 class SDIFP(Method):
@@ -35,6 +35,7 @@ class SDIFP(Method):
 
     needs_targets = True
     multiplier_rate = 0.0
+    trained_field = corrected
 
     def __check_init__(self) -> None:
         if not 0.0 <= self.gauge < float("inf"):
@@ -67,9 +68,6 @@ class SDIFP(Method):
 
     def resample(self, field: ConservedField, key: Array) -> ConservedField:
         return field.resample(key)
-
-    def trained_field(self, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
-        return conserved(problem, net, rule, Exact())
 
     def rows(self, at: Instant) -> Float[Array, " m"]:
         if self.gauge == 0.0:

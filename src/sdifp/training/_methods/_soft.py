@@ -1,15 +1,11 @@
 """A penalty on the errors of the integrals."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import check_positive
-from ...problems import Problem
-from ...quadrature import QuadratureRule
-from ._method import Instant, RawTraining
+from ._method import Instant, RawTraining, uncorrected
 
 
 class Soft(RawTraining):
@@ -25,14 +21,11 @@ class Soft(RawTraining):
     weight: float = eqx.field(static=True, default=1.0)
 
     needs_targets = True
+    trained_field = uncorrected
     multiplier_rate = 0.0
 
     def __check_init__(self) -> None:
         check_positive("weight", self.weight)
-
-    def trained_field(self, problem: Problem, net: Any, rule: QuadratureRule) -> Any:
-        del problem, rule
-        return net
 
     def rows(self, at: Instant) -> Float[Array, " m"]:
         return jnp.sqrt(self.weight) * at.errors()

@@ -1,5 +1,6 @@
 """Functions that have the initial data by construction, and those in turn in time."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -14,15 +15,8 @@ from ..._domain import Box
 class Ansatz(eqx.Module):
     """`u0(x) + s phi(x) net(x, t - start)` with `s = (t - start) / length`; with an
     initial velocity `u0 + (t - start) v0 + s^2 phi net`. Where the initial data are
-    learnt instead, `phi net`.
-
-    **Arguments:**
-
-    - `net`: a function of one point and one time, which begins at 0 for it.
-    - `initial`, `velocity`: functions of one point; `initial` is None where it is
-        learnt.
-    - `profile`: phi, a function of one point that vanishes on Dirichlet walls.
-    """
+    learnt instead (`initial` is None), `phi net`. Here phi, the `profile`, vanishes on
+    Dirichlet walls."""
 
     net: Callable[..., Array]
     initial: Callable[[Array], Array] | None
@@ -33,8 +27,7 @@ class Ansatz(eqx.Module):
 
     def with_net(self, net: Callable[..., Array]) -> "Ansatz":
         """The same with another network."""
-        given = (self.initial, self.velocity, self.start, self.length, self.profile)
-        return Ansatz(net, *given)
+        return dataclasses.replace(self, net=net)
 
     def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
         """The value at one point and time."""

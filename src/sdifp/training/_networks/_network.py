@@ -19,10 +19,7 @@ class Embedding:
     """Coordinates as a network sees them: on a periodic axis the first harmonics,
     `cos(2 pi k x / L) / k` and `sin(2 pi k x / L) / k`; on a Neumann axis
     `cos(pi k x / L) / k`, which is even across both walls; else x between -1 and 1.
-
-    **Arguments:**
-
-    - `neumann`: one bool for all axes, or one an axis; has no effect on periodic ones.
+    `neumann` is one bool for all axes, or one per axis; periodic ones ignore it.
     """
 
     box: Box
@@ -72,7 +69,7 @@ class Embedding:
 
 
 class Network(eqx.Module):
-    """A tanh network `f(x, t)` of embedded coordinates; made by `Architecture`."""
+    """A tanh network `f(x, t)` of embedded coordinates; made by `MLP`."""
 
     bottleneck: eqx.nn.Linear | None
     layers: eqx.nn.MLP
@@ -89,7 +86,7 @@ class Network(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Architecture:
+class MLP:
     """A tanh network of embedded coordinates.
 
     **Arguments:**

@@ -28,7 +28,6 @@ class Constant(Decay):
     """The same rate always."""
 
     def schedule(self, rate: float, steps: int) -> optax.Schedule:
-        """The rate at each step."""
         return optax.constant_schedule(rate)
 
 
@@ -37,7 +36,6 @@ class Linear(Decay):
     """Linear to zero, as in the paper."""
 
     def schedule(self, rate: float, steps: int) -> optax.Schedule:
-        """The rate at each step."""
         return optax.linear_schedule(rate, 0.0, steps)
 
 
@@ -60,7 +58,6 @@ class Cosine(Decay):
             )
 
     def schedule(self, rate: float, steps: int) -> optax.Schedule:
-        """The rate at each step."""
         if self.warmup == 0.0:
             return optax.cosine_decay_schedule(rate, steps)
         # At least one step of each kind, however short the run is.
@@ -72,7 +69,6 @@ class Cosine(Decay):
 class _Gradient(Optimiser):
     """Follows the gradient by a transformation of Optax."""
 
-    refresh = 1
     uses_rows = False
 
     @abc.abstractmethod
@@ -80,14 +76,19 @@ class _Gradient(Optimiser):
         """What makes a step of a gradient."""
 
     def start(self, net: Any, steps: int) -> Any:
-        return self.transformation(steps).init(_parameters(net))
+        return self.transformation(steps).init(eqx.filter(net, eqx.is_inexact_array))
 
     def step(
         self, net: Any, state: Any, objective: Objective, steps: int
     ) -> tuple[Any, Any, Array]:
-        loss, gradient = eqx.filter_value_and_grad(objective.loss)(net)
-        updates, state = self.transformation(steps).update(
-            gradient, state, _parameters(net)
+        params, static = eqx.partition(net, eqx.is_inexact_array)
+        loss_of = lambda params: objective.loss(eqx.combine(params, static))
+        # Not the value that a line search left behind: the batch may be another.
+        loss, gradient = jax.value_and_grad(loss_of)(params)
+        # Those without a line search ignore what it needs.
+        rule = optax.with_extra_args_support(self.transformation(steps))
+        updates, state = rule.update(
+            gradient, state, params, value=loss, grad=gradient, value_fn=loss_of
         )
         return eqx.apply_updates(net, updates), state, loss
 
@@ -105,6 +106,8 @@ class Adam(_Gradient):
     rate: float = eqx.field(static=True, default=1e-3)
     decay: Decay = eqx.field(static=True, default=Linear())
     clip: float | None = eqx.field(static=True, default=None)
+
+    refresh = 1
 
     def __check_init__(self) -> None:
         check_positive("rate", self.rate)
@@ -131,11 +134,13 @@ class Optax(_Gradient):
 
     given: optax.GradientTransformation = eqx.field(static=True)
 
+    refresh = 1
+
     def transformation(self, steps: int) -> optax.GradientTransformation:
         return self.given
 
 
-class LBFGS(Optimiser):
+class LBFGS(_Gradient):
     """L-BFGS with a line search, on batches that stay the same for a while.
 
     **Arguments:**
@@ -150,34 +155,13 @@ class LBFGS(Optimiser):
     refresh: int = eqx.field(static=True, default=100)
     trials: int = eqx.field(static=True, default=20)
 
-    uses_rows = False
-
     def __check_init__(self) -> None:
         for name in ("memory", "refresh", "trials"):
             check_count(name, getattr(self, name))
 
-    def _transformation(self) -> optax.GradientTransformationExtraArgs:
+    def transformation(self, steps: int) -> optax.GradientTransformation:
         # From a full step, which is right near a minimum; the last one's length is not.
         search = optax.scale_by_zoom_linesearch(
             max_linesearch_steps=self.trials, initial_guess_strategy="one"
         )
         return optax.lbfgs(memory_size=self.memory, linesearch=search)
-
-    def start(self, net: Any, steps: int) -> Any:
-        return self._transformation().init(_parameters(net))
-
-    def step(
-        self, net: Any, state: Any, objective: Objective, steps: int
-    ) -> tuple[Any, Any, Array]:
-        params, static = eqx.partition(net, eqx.is_inexact_array)
-        loss_of = lambda params: objective.loss(eqx.combine(params, static))
-        # Not the value that the line search left behind: the batch may be another.
-        loss, gradient = jax.value_and_grad(loss_of)(params)
-        updates, state = self._transformation().update(
-            gradient, state, params, value=loss, grad=gradient, value_fn=loss_of
-        )
-        return eqx.apply_updates(net, updates), state, loss
-
-
-def _parameters(net: Any) -> Any:
-    return eqx.filter(net, eqx.is_inexact_array)

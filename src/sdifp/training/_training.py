@@ -1,0 +1,385 @@
+"""A training under way: its state, windows and clock."""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .._checks import check_count
+from .._mesh import device_count, messages
+from ..field import as_field
+from ..problems import Problem
+from ._methods import SDIFP, Method
+from ._metrics import (
+    TIMES,
+    Metrics,
+    Trained,
+    TrainingDiverged,
+    independent_rule,
+    measure,
+)
+from ._networks import PiecewiseInTime
+from ._points import check_devices
+from ._recipe import Recipe, recipe_for
+from ._step import State, advance, from_arrays, objective_of, to_arrays
+from ._window import Window, begin_window, check_functions, with_net
+
+# A loss that is so many times that of the first report of its window has no way back.
+_DIVERGED = 1e4
+_ADVICE = "Try a lower rate, Adam(clip=1.0), float64, or a smaller network"
+
+
+class Training:
+    """A training under way; made by `train`, whose arguments it takes.
+
+    Iterate over it for metrics, call `result()` to run to the end.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method = SDIFP(),
+        *,
+        recipe: Recipe | None = None,
+        network: Callable[..., Array] | None = None,
+        every: int | None = None,
+        check: bool = True,
+        key: Array,
+    ):
+        recipe = recipe_for(problem) if recipe is None else recipe
+        _check_precision(recipe)
+        if every is None:
+            every = max(1, recipe.steps * recipe.windows // 20)
+        self.every = check_count("every", every)
+        method.check(problem)
+        recipe.points.check(problem.domain)
+        self._points = recipe.points.at_each_time(problem.domain)
+        check_devices(self._points)
+        # The method may have an estimator of its own: refuse it where a recipe would.
+        recipe.replace(estimator=method.estimator or recipe.estimator)
+        for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
+        if check:
+            problem.check(for_check)
+        self.problem, self.method, self.recipe = problem, method, recipe
+        self.length = problem.duration / recipe.windows
+        "the duration of one window"
+        rule_key, self._measure_key = jax.random.split(for_rule)
+        final_nodes = recipe.final_nodes or recipe.nodes
+        self._rule = method.training_rule(problem, recipe.nodes, rule_key)
+        self.final_rule = method.training_rule(problem, final_nodes, rule_key)
+        "the rule of the method's integrals after the training"
+        if network is None:
+            network = recipe.network.build(
+                problem.domain, self.length, neumann=problem.neumann, key=for_net
+            )
+        check_functions(network, problem)
+        self.independent_rule = independent_rule(problem, self._measure_key)
+        self._nets: list[Any] = []
+        self._done: list[Any] = []
+        self._before = 0.0
+        self._since: float | None = None
+        self.compile_seconds: float | None = None
+        "The time that the first compilation of the step took; None before it."
+        # Of this process alone, and without compilation.
+        self._timed_steps, self._step_seconds = 0, 0.0
+        self._loss = self._first_loss = float("nan")
+        self._begin = network
+        self.window = self._window()
+        # As it was at the last report.
+        self.state = self._good = State.start(self.window, network)
+        # Where it was compiled for.
+        self._devices: int | None = None
+        self._result: Trained | None = None
+
+    @property
+    def step(self) -> int:
+        """Steps done, in all windows."""
+        return self._number * self.recipe.steps + int(self.state.step)
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self.recipe.windows * self.recipe.steps
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far, as in `Metrics`."""
+        running = 0.0 if self._since is None else time.perf_counter() - self._since
+        return self._before + running
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Count the wall time of what happens inside."""
+        self._since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._before, self._since = self.seconds, None
+
+    @property
+    def speed(self) -> float | None:
+        """Steps per second, without compilation and measurements; None before the
+        first step in this process."""
+        if not self._step_seconds:
+            return None
+        return self._timed_steps / self._step_seconds
+
+    @property
+    def until(self) -> float:
+        """The end of the window in training: later times are not trained yet."""
+        return (self._number + 1) * self.length
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self.step == self.steps
+
+    @property
+    def field(self) -> Any:
+        """What is trained in this window, as it is now."""
+        return with_net(self.window.field, self.state.net)
+
+    @property
+    def final_field(self) -> Any:
+        """What comes out of the training as it is now, on the rule of the end."""
+        net = self._net_so_far()
+        return self.method.trained_field(self.problem, net, self.final_rule)
+
+    def __iter__(self) -> Generator[Metrics, None, Trained]:
+        """Train, with metrics every so many steps."""
+        while not self.finished:
+            found = self.go_on()
+            if found is not None:
+                yield found
+        return self.result()
+
+    def result(self) -> Trained:
+        """Train to the end."""
+        while not self.finished:
+            self.go_on()
+        if self._result is None:
+            self.check()
+            self._result = self.so_far()
+        return self._result
+
+    def go_on(self, most: int | None = None) -> Metrics | None:
+        """Train until metrics are due and return them, or for `most` steps and return
+        None. Where it is interrupted does not change any number."""
+        if self.finished:
+            return None
+        with self._timed():
+            if not self._left:
+                self.check()
+                self._next_window()
+            # The first report comes after the first step, so that a user need not wait
+            # to see that it works; the others at the multiples of `every`.
+            due = self.every - int(self.state.step) % self.every
+            left = 1 if self.step == 0 else min(due, self._left)
+            count = left if most is None else min(left, most)
+            self._advance(count)
+            return self._report() if count == left else None
+
+    def _report(self) -> Metrics:
+        loss = float(self.state.total) / int(self.state.counted)
+        if math.isnan(self._first_loss) and loss != 0.0:
+            self._first_loss = abs(loss)
+        elif abs(loss) > _DIVERGED * self._first_loss:
+            at, self.state = self.step, self._good
+            raise TrainingDiverged(
+                f"the loss has grown from {self._first_loss:.1e} to {loss:.1e} "
+                f"by step {at}; the state of step {self.step} is kept. {_ADVICE}",
+                self.so_far(),
+            )
+        self._loss = loss
+        self.state = self._good = self.state.reported()
+        return self.measure(*self._final_and_times())
+
+    def _final_and_times(self) -> tuple[Any, Array]:
+        """What comes out of the window in training, and nine times of it."""
+        times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
+        return with_net(self.window.final, self.state.net), times
+
+    def steps_within(self, seconds: float) -> int:
+        """About how many steps take so long, one at the least."""
+        if self.speed is None:
+            return 1
+        return max(1, min(self.steps, int(seconds * self.speed)))
+
+    def advance(self, count: int) -> None:
+        """Take `count` steps, or as many as the window in training has left."""
+        with self._timed():
+            self._advance(min(count, self._left))
+
+    @property
+    def _left(self) -> int:
+        """Steps that the window in training has left."""
+        return self.recipe.steps - int(self.state.step)
+
+    def _advance(self, count: int) -> None:
+        check_devices(self._points)
+        if self._devices is None:
+            began = time.perf_counter()
+            jax.block_until_ready(advance(*self._arguments(0)))
+            self.compile_seconds = time.perf_counter() - began
+            self._devices = device_count()
+        elif self._devices != device_count():
+            raise ValueError(
+                f"the training was begun on {self._devices} devices and cannot go on "
+                f"on {device_count()}: restore its snapshot() in one that begins there"
+            )
+        began = time.perf_counter()
+        self.state, good = advance(*self._arguments(count))
+        healthy = bool(good)
+        self._step_seconds += time.perf_counter() - began
+        self._timed_steps += count
+        if not healthy:
+            # Why the next step cannot meet its targets, if it is that which fails.
+            objective = objective_of(*self._arguments(1)[:-1])
+            unmet = _why_unmet(objective.field(self.state.net), objective.t)
+            raise TrainingDiverged(
+                f"{unmet}; the state of step {self.step} is kept"
+                if unmet
+                else f"the loss or a parameter was not finite at step {self.step + 1}; "
+                f"the state before it is kept. {_ADVICE}",
+                self.so_far(),
+            )
+
+    def _arguments(self, count: int) -> tuple[Window, State, Array, Array]:
+        """Those of `advance`."""
+        key = jax.random.fold_in(self._key, len(self._done))
+        return self.window, self.state, key, jnp.asarray(count, int)
+
+    def check(self) -> None:
+        """Raise `TrainingDiverged` if the field of the window in training, as it is
+        now, does not meet its targets at one of nine times."""
+        unmet = _why_unmet(*self._final_and_times())
+        if unmet:
+            at = int(self.state.step)
+            raise TrainingDiverged(f"{unmet}, after {at} steps", self.so_far())
+
+    def so_far(self, count: int = 5, key: Array | None = None) -> Trained:
+        """The field as it is now, up to the end of the window in training, measured,
+        with a certificate at `count` times."""
+        field, end = self.final_field, self.until
+        key = jax.random.fold_in(self._measure_key, 1) if key is None else key
+        found = as_field(field).certificate(np.linspace(0.0, end, count), key=key)
+        metrics = self.measure(field, jnp.linspace(0.0, end, TIMES))
+        return Trained(field, self._net_so_far(), self.state.net, found, metrics)
+
+    def measure(
+        self, field: Callable[..., Array], times: Array | None = None
+    ) -> Metrics:
+        """The metrics of any function of x and t, measured as those of the result are:
+        of the same network without its correction, for one. By default at nine times
+        of the whole duration."""
+        if times is None:
+            times = jnp.linspace(0.0, self.problem.duration, TIMES)
+        errors, l2, scale = measure(self.problem, field, self.independent_rule, times)
+        names = [invariant.name for invariant in self.problem.invariants]
+        return Metrics(
+            step=self.step,
+            steps=self.steps,
+            seconds=self.seconds,
+            loss=self._loss,
+            errors=dict(zip(names, np.asarray(errors).tolist(), strict=True)),
+            l2_error=None if l2 is None else float(l2),
+            scale=None if scale is None else (float(scale[0]), float(scale[1])),
+            window=self._number,
+        )
+
+    def memory(self) -> int:
+        """Bytes of temporaries of the compiled step, on each device."""
+        return int(self._program().memory_analysis().temp_size_in_bytes)
+
+    def messages(self) -> dict[str, int]:
+        """Bytes that devices exchange in a step, for each kind of message, from the
+        compiled program; what a line search or the trials of a step repeat is counted
+        once. Empty on one device."""
+        return messages(self._program().as_text(), device_count())
+
+    def _program(self) -> Any:
+        lowered = advance.lower(*self._arguments(1))  # type: ignore[attr-defined]
+        return lowered.compile().compiled
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that a training of the same problem, method, recipe and key needs to go
+        on from here, see `restore`."""
+        known = [self.seconds, self._loss, self._first_loss]
+        return to_arrays(
+            {"windows": self._nets, "state": self.state, "known": np.asarray(known)}
+        )
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from where a snapshot was taken; the numbers are those of a training
+        that was never interrupted, to the last bit."""
+        numbers = [int(n.split("/")[1]) for n in arrays if n.startswith("windows/")]
+        template = {
+            "windows": [self._begin] * (1 + max(numbers, default=-1)),
+            "state": State.start(self.window, self._begin),
+            "known": np.zeros(3),
+        }
+        found = from_arrays(template, arrays)
+        self._nets, self._done = [], []
+        self.window = self._window()
+        for net in found["windows"]:
+            self.state = eqx.tree_at(lambda s: s.net, self.state, net)
+            self._next_window()
+        self.state = self._good = found["state"]
+        self._before, self._loss, self._first_loss = found["known"].tolist()
+        self._result = None
+
+    @property
+    def _number(self) -> int:
+        """Of the window in training."""
+        return min(len(self._done), self.recipe.windows - 1)
+
+    def _window(self, before: Any = None) -> Window:
+        """The first window, or the one after the field of the one before."""
+        number, rules = len(self._done), (self._rule, self.final_rule)
+        given = (self.problem, self.method, self.recipe)
+        return begin_window(*given, *rules, number, before)
+
+    def _next_window(self) -> None:
+        """Keep the network of this window, and begin the next one with its end."""
+        field = self.field
+        self._nets.append(self.state.net)
+        self._done.append(field.net)
+        self.window = self._window(field)
+        self.state = self._good = State.start(self.window, self.state.net)
+        self._first_loss = float("nan")
+
+    def _net_so_far(self) -> Any:
+        """The raw network with its initial data, of all windows."""
+        last = with_net(self.window.final, self.state.net).net
+        windows = (*self._done, last)
+        ends = tuple(k * self.length for k in range(1, len(windows)))
+        return last if len(windows) == 1 else PiecewiseInTime(windows, ends)
+
+
+def _why_unmet(field: Any, times: Array) -> str | None:
+    """Why a field does not meet its targets at one of some times, if so."""
+    try:
+        as_field(field).check(np.asarray(times))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _check_precision(recipe: Recipe) -> None:
+    if recipe.optimiser.uses_rows and jnp.result_type(float) != jnp.float64:
+        name = type(recipe.optimiser).__name__
+        warnings.warn(
+            f"{name} needs float64 to converge, and JAX is at float32: call "
+            f'jax.config.update("jax_enable_x64", True) first, or give a recipe with '
+            f"another optimiser, as "
+            f"recipe_for(problem).replace(optimiser=Adam(), steps=5000)",
+            stacklevel=4,
+        )

@@ -73,10 +73,15 @@ def _makes(function: Any, kind: Any) -> bool:
 def _is_text(maker: Callable[..., Any]) -> bool:
     """Whether what must be given can be written: a transformation of Optax cannot."""
     return all(
-        kind_of(p.annotation) in PLAIN
+        kind_of(p.annotation) in PLAIN or _is_own(kind_of(p.annotation))
         for p in inspect.signature(maker).parameters.values()
         if p.default is p.empty
     )
+
+
+def _is_own(kind: Any) -> bool:
+    """Whether this is a class of the library."""
+    return str(getattr(kind, "__module__", "")).startswith("sdifp.")
 
 
 @functools.cache
@@ -87,7 +92,7 @@ def inner_makers(kind: Any) -> Makers:
     while left:
         for parameter in inspect.signature(left.pop()).parameters.values():
             asked = kind_of(parameter.annotation)
-            if str(getattr(asked, "__module__", "")).startswith("sdifp."):
+            if _is_own(asked):
                 new = {n: m for n, m in makers(asked).items() if n not in found}
                 found |= new
                 left += new.values()

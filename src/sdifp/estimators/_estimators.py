@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import check_count
 from ..correction import Correction
@@ -106,6 +106,17 @@ class Estimator(eqx.Module):
             where they are known already.
         """
         return self.combine(Task(residual, u, batch, series), key)
+
+    def at(self, step: Int[Array, ""], switched: Bool[Array, ""]) -> "Estimator":
+        """The estimator of one step of a training, see `WarmUp`.
+
+        **Arguments:**
+
+        - `step`: in the window in training.
+        - `switched`: whether an audit has found its bias to exceed its noise.
+        """
+        del step, switched
+        return self
 
     @abc.abstractmethod
     def combine(self, task: Task, key: Array) -> Estimate:

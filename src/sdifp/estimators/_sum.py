@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -24,26 +25,31 @@ def fused_sum(
     # The rows that fill the last chunk count nothing.
     live = (jnp.arange(xs.shape[0] * xs.shape[1]) < n).reshape(xs.shape[:2])
     mapped = mapped_over(function, t is not None)
-    pure, closed_over = jax.closure_convert(mapped, *_piece((xs, ts, pieces)))
+    # All that is closed over, keys and other whole numbers too: what a custom rule
+    # closes over cannot be used under `lax.cond`.
+    pure = eqx.filter_closure_convert(mapped, *_piece((xs, ts, pieces)))
+    closed_over, rest = eqx.partition(pure, eqx.is_inexact_array)
+    fixed, static = eqx.partition(rest, eqx.is_array)
 
-    def total(params: Any, data: Any, chunk: Any) -> Array:
+    def total(params: Any, data: Any, chunk: Any, fixed: Any) -> Array:
         x, t, live = chunk
-        return jnp.sum(jnp.where(live, pure(x, t, data, *params), 0.0))
+        values = eqx.combine(params, fixed, static)(x, t, data)
+        return jnp.sum(jnp.where(live, values, 0.0))
 
     chunks = (xs, ts, live)
     first = _piece((pieces, chunks))
-    dtype = jax.eval_shape(total, list(closed_over), *first).dtype
+    dtype = jax.eval_shape(total, closed_over, *first, fixed).dtype
 
-    def value(params: Any, data: Any, chunks: Any) -> Array:
+    def value(params: Any, data: Any, chunks: Any, fixed: Any) -> Array:
         def body(carry: Array, piece: Any) -> tuple[Array, None]:
-            return carry + total(params, *piece), None
+            return carry + total(params, *piece, fixed), None
 
         return _scan(body, jnp.zeros((), dtype), (data, chunks))[0]
 
-    def forward(params: Any, data: Any, chunks: Any) -> tuple[Array, Any]:
+    def forward(params: Any, data: Any, chunks: Any, fixed: Any) -> tuple[Array, Any]:
         def body(carry: Any, piece: Any) -> tuple[Any, Any]:
             out, (by_params, by_data) = jax.value_and_grad(total, (0, 1))(
-                params, *piece
+                params, *piece, fixed
             )
             return jax.tree.map(jnp.add, carry, (out, by_params)), by_data
 
@@ -54,11 +60,11 @@ def fused_sum(
     def backward(kept: Any, cotangent: Array) -> Any:
         times = lambda a: (cotangent * a).astype(a.dtype)
         by_params, by_data = jax.tree.map(times, kept)
-        return by_params, by_data, None
+        return by_params, by_data, None, None
 
     run = jax.custom_vjp(value)
     run.defvjp(forward, backward)
-    return run(list(closed_over), pieces, chunks)
+    return run(closed_over, pieces, chunks, fixed)
 
 
 def _piece(pieces: Any) -> Any:

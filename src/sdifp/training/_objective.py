@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import averaged, device_local, gathered, is_divided
 from ..correction import Correction
@@ -26,6 +26,8 @@ class StepObjective(eqx.Module):
     t: Float[Array, " n_t"]
     multipliers: Float[Array, "n_t n"]
     key: Array
+    step: Int[Array, ""]
+    switched: Bool[Array, ""]
 
     def field(self, net: Any) -> Any:
         """The field that is trained, with its randomness for this step."""
@@ -59,7 +61,7 @@ class StepObjective(eqx.Module):
         u = self.field(net)
         key = jax.random.fold_in(self.key, 1)
         recipe, equation = self.window.recipe, self.window.problem.equation
-        estimator = self.window.method.estimator or recipe.estimator
+        estimator = self.window.estimator.at(self.step, self.switched)
         series, added = self._at_times(u)
         if recipe.causal is None:
             batch = Batch(self.x, self.t)

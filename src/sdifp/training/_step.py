@@ -7,11 +7,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import EVERYWHERE, along, divided, on_each
+from ..estimators import bias_exceeds_noise
 from ._objective import StepObjective
 from ._window import Window
+
+# Of each of two estimates, for an audit in training.
+_DRAWS = 32
 
 
 class State(eqx.Module):
@@ -26,6 +31,8 @@ class State(eqx.Module):
     "the sum of the losses since the last report"
     counted: Int[Array, ""]
     "how many they are"
+    switched: Bool[Array, ""]
+    "whether `WarmUp` has been found to be due for its later estimate"
 
     @staticmethod
     def start(window: Window, net: Any) -> "State":
@@ -35,7 +42,8 @@ class State(eqx.Module):
         tiled = jnp.tile(multipliers[None], (recipe.points.n_t, 1))
         optimiser = recipe.optimiser.start(net, recipe.steps)
         zero = jnp.zeros((), int)
-        state = State(net, optimiser, tiled, zero, jnp.zeros(()), zero)
+        late = jnp.asarray(False)
+        state = State(net, optimiser, tiled, zero, jnp.zeros(()), zero, late)
         # Without weak types, which would not come back from a file: each kind of types
         # is compiled for itself.
         strong = lambda a: a.astype(a.dtype) if isinstance(a, jax.Array) else a
@@ -86,7 +94,8 @@ def objective_of(window: Window, state: State, key: Array) -> StepObjective:
     )
     length = problem.duration / recipe.windows
     x, t = recipe.points.draw(for_points, problem.domain, window.start, length)
-    return StepObjective(window, x, t, state.multipliers, for_step)
+    stage = (state.step, state.switched)
+    return StepObjective(window, x, t, state.multipliers, for_step, *stage)
 
 
 def _step(window: Window, state: State, key: Array) -> tuple[State, Array]:
@@ -96,7 +105,8 @@ def _step(window: Window, state: State, key: Array) -> tuple[State, Array]:
     def update(
         x: Array, t: Array, key: Array, window: Window, state: State
     ) -> tuple[Any, Array]:
-        objective = StepObjective(window, x, t, state.multipliers, key)
+        stage = (state.step, state.switched)
+        objective = StepObjective(window, x, t, state.multipliers, key, *stage)
         net, inner, loss = recipe.optimiser.step(
             state.net, state.optimiser, objective, recipe.steps
         )
@@ -113,8 +123,28 @@ def _step(window: Window, state: State, key: Array) -> tuple[State, Array]:
         found, eqx.filter(kept, eqx.is_array, inverse=True)
     )
     total = state.total + loss.astype(state.total.dtype)
-    new = State(net, inner, multipliers, state.step + 1, total, state.counted + 1)
-    return new, loss
+    changed = (net, inner, multipliers, state.step + 1, total, state.counted + 1)
+    return State(*changed, state.switched), loss
+
+
+@eqx.filter_jit
+def is_due(window: Window, state: State, key: Array) -> Bool[Array, ""]:
+    """Whether the bias of the early estimate of `WarmUp` exceeds its noise, on the
+    points of the next step."""
+    params, static = eqx.partition(state.net, eqx.is_inexact_array)
+    fresh = objective_of(window, state, key)
+
+    def gradient(late: Array, key: Array) -> Array:
+        objective = eqx.tree_at(lambda o: (o.switched, o.key), fresh, (late, key))
+        slope = jax.grad(lambda p: objective.loss(eqx.combine(p, static)))(params)
+        return ravel_pytree(slope)[0]
+
+    keys = jax.random.split(jax.random.fold_in(fresh.key, 2), _DRAWS)
+    draws = [
+        jax.lax.map(lambda k, late=late: gradient(jnp.asarray(late), k), keys)
+        for late in (False, True)
+    ]
+    return bias_exceeds_noise(*draws)
 
 
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:

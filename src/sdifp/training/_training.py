@@ -15,6 +15,7 @@ from jaxtyping import Array
 
 from .._checks import check_count
 from .._mesh import device_count, messages
+from ..estimators import WarmUp
 from ..field import as_field
 from ..problems import Problem
 from ._methods import SDIFP, Method
@@ -29,7 +30,7 @@ from ._metrics import (
 from ._networks import PiecewiseInTime
 from ._points import check_devices
 from ._recipe import Recipe, recipe_for
-from ._step import State, advance, from_arrays, objective_of, to_arrays
+from ._step import State, advance, from_arrays, is_due, objective_of, to_arrays
 from ._window import Window, begin_window, check_functions, with_net
 
 # A loss that is so many times that of the first report of its window has no way back.
@@ -199,7 +200,13 @@ class Training:
                 self.so_far(),
             )
         self._loss = loss
-        self.state = self._good = self.state.reported()
+        self.state = self.state.reported()
+        estimator = self.window.estimator
+        undecided = not bool(self.state.switched)
+        if isinstance(estimator, WarmUp) and estimator.steps is None and undecided:
+            late = is_due(*self._arguments(1)[:-1])
+            self.state = eqx.tree_at(lambda s: s.switched, self.state, late)
+        self._good = self.state
         return self.measure(*self._final_and_times())
 
     def _final_and_times(self) -> tuple[Any, Array]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..estimators import Estimator
 from ..field import Field, as_field, at_time
 from ..problems import Problem
 from ..quadrature import QuadratureRule
@@ -33,6 +34,11 @@ class Window(eqx.Module):
     initial: Any
     velocity: Any
     start: Float[Array, ""]
+
+    @property
+    def estimator(self) -> Estimator:
+        """How the residual is estimated."""
+        return self.method.estimator or self.recipe.estimator
 
 
 def begin_window(

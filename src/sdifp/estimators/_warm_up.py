@@ -1,0 +1,75 @@
+"""WarmUp: one estimate early in a training, another one later."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from .._checks import check_count
+from ._estimators import Estimate, Estimator, Task
+
+
+class WarmUp(Estimator):
+    """The estimate `early` at the beginning of a training, and `late` after it: for
+    instance the paper's fast mode, which is biased, and then an unbiased one. Outside
+    a training it is `late`.
+
+    **Arguments:**
+
+    - `early`, `late`: two estimators, such as `Shared(16)` and `Independent(16)`.
+    - `steps`: after how many steps of a window `late` takes over. By default at the
+        first report at which the bias of `early` exceeds the noise of one of its
+        estimates, both estimated from draws of `early` and `late`; `late` must then be
+        unbiased.
+    """
+
+    early: Estimator
+    late: Estimator
+    steps: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        for name, given in (("early", self.early), ("late", self.late)):
+            if not isinstance(given, Estimator) or isinstance(given, WarmUp):
+                raise TypeError(
+                    f"{name} must be an Estimator other than WarmUp, got {given!r}"
+                )
+        if self.steps is not None:
+            check_count("steps", self.steps)
+
+    def combine(self, task: Task, key: Array) -> Estimate:
+        return self.late.combine(task, key)
+
+    def at(self, step: Int[Array, ""], switched: Bool[Array, ""]) -> Estimator:
+        passed = switched if self.steps is None else step >= self.steps
+        return _Either(self.early, self.late, passed)
+
+
+class _Either(Estimator):
+    """One of two estimates, of which the other one costs nothing."""
+
+    early: Estimator
+    late: Estimator
+    is_late: Bool[Array, ""]
+
+    def combine(self, task: Task, key: Array) -> Estimate:
+        # As arguments of the branches: what they close over they cannot differentiate.
+        arrays, static = eqx.partition((task, key), eqx.is_array)
+        late, early = (
+            lambda arrays, e=e: e.combine(*eqx.combine(arrays, static)).loss
+            for e in (self.late, self.early)
+        )
+        return Estimate(jax.lax.cond(self.is_late, late, early, arrays), None)
+
+
+def bias_exceeds_noise(early: Array, late: Array) -> Bool[Array, ""]:
+    """Whether the bias of an estimate exceeds its noise, from draws, shape (draws, p),
+    of it and of an unbiased one.
+
+    The squared norm of the bias is estimated without bias of its own, as the product
+    of the mean differences of two halves of the draws.
+    """
+    half = len(early) // 2
+    difference = early - late
+    first, second = jnp.mean(difference[:half], 0), jnp.mean(difference[half:], 0)
+    noise = jnp.sum(jnp.var(early, axis=0, ddof=1))
+    return first @ second > noise

@@ -12,8 +12,8 @@ import numpy as np
 import scipy.stats
 
 from ..invariants import Invariant, Mass, Target, Variance, relative_error
+from ._closed_form import Status
 from ._prescribed import Prescribed
-from ._status import Status
 
 # The confidence of the interval for the continuum.
 _CONFIDENCE = 0.95
@@ -163,51 +163,41 @@ def _reach(row: CertificateRow) -> float:
 Integrals = np.ndarray
 """Of the density of each invariant, and of the square of each component."""
 
-Finer = Callable[[int, float | None], tuple[str, Integrals]]
-"""The name of a rule with so many nodes, and the integrals on it at a time."""
-
 
 def assemble(
     times: Sequence[float | None],
     prescribed: Prescribed,
-    evaluate: Callable[[Target, float | None], float],
-    measure: Callable[
-        [float | None], tuple[np.ndarray, np.ndarray, Sequence[Integrals]]
-    ],
-    finer: Finer,
+    rules: Sequence[Any],
+    base: Any,
     *,
-    size: int,
-    dimension: int,
-    rule: str,
-    other_rule: str,
-    replicates: str,
+    evaluate: Callable[[Target, float | None], float],
+    at: Callable[
+        [float | None], tuple[np.ndarray, np.ndarray, Callable[[Any], Integrals]]
+    ],
+    finer: Callable[[int], Any],
     eps: float,
 ) -> Certificate:
     """The certificate of a field.
 
     **Arguments:**
 
+    - `rules`: that of the field, another one, and replicates of `base`.
     - `evaluate`: a target at a time, in double precision.
-    - `measure`: scale and status of each component at a time, and the integrals on the
-        rule, on the other rule, and on each of the replicates.
-    - `finer`: the same integrals on a larger rule.
-    - `size`, `dimension`: of the rule.
-    - `rule`, `other_rule`, `replicates`: what they are, in words.
+    - `at`: scale and status of each component at a time, and the integrals on a rule.
+    - `finer`: a rule with so many nodes.
     - `eps`: the unit of rounding of the field.
     """
-    tolerance = 64 * eps
+    tolerance, count = 64 * eps, len(rules) - 2
+    quantile = float(scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, count - 1))
     rows: list[CertificateRow] = []
-    errors_on: list[Callable[[Integrals], float]] = []
+    errors_on: list[Callable[[Any], float]] = []
     for t in times:
-        scales, statuses, found = measure(t)
-        count = len(found) - 2
-        quantile = float(scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, count - 1))
-        now = _Now(
-            prescribed, {i: evaluate(i.target, t) for i in prescribed.invariants}
-        )
-        for invariant, target in now.targets.items():
-            error_on = functools.partial(now.error, invariant, found[0])
-            errors = np.array([error_on(f) for f in found])
+        scales, statuses, integrals = at(t)
+        found = [integrals(rule) for rule in rules]
+        targets = {i: evaluate(i.target, t) for i in prescribed.invariants}
+        now = _Now(prescribed, targets, found[0], integrals)
+        for invariant, target in targets.items():
+            errors = np.array([now.error(invariant, f) for f in found])
             spread = float(errors[2:].std(ddof=1)) / math.sqrt(count)
             k = invariant.index
             status = Status(int(statuses[k]))
@@ -230,18 +220,18 @@ def assemble(
                     status=status.name,
                 )
             )
-            errors_on.append(error_on)
+            errors_on.append(functools.partial(now.error_on, invariant))
 
     def larger(row: CertificateRow, nodes: int) -> tuple[str, float]:
         """The name of a larger rule, and its error in the invariant of a row."""
-        name, found = finer(nodes, row.time)
-        error = abs(errors_on[rows.index(row)](found) - row.continuum)
-        return name, max(float(error), row.continuum_margin, tolerance)
+        rule = finer(nodes)
+        error = abs(errors_on[rows.index(row)](rule) - row.continuum)
+        return rule.name, max(float(error), row.continuum_margin, tolerance)
 
     out = Certificate(
-        rule=rule,
-        other_rule=other_rule,
-        replicates=replicates,
+        rule=repr(rules[0]),
+        other_rule=repr(rules[1]),
+        replicates=f"{count} randomisations of {base!r}",
         confidence=_CONFIDENCE,
         tolerance=tolerance,
         rows=tuple(rows),
@@ -251,14 +241,16 @@ def assemble(
     far = max(rows, key=_reach)
     if abs(far.continuum) - far.continuum_margin <= max(tolerance, _NEGLIGIBLE):
         return out
-    return dataclasses.replace(out, advice=_advice(far, larger, size, dimension))
+    return dataclasses.replace(out, advice=_advice(far, larger, rules[0]))
 
 
 class _Now(NamedTuple):
-    """What is prescribed at one time."""
+    """What is prescribed and what was found at one time."""
 
     prescribed: Prescribed
     targets: dict[Invariant, float]
+    on_rule: Integrals
+    integrals: Callable[[Any], Integrals]
 
     def value(self, invariant: Invariant, found: Integrals) -> float:
         """An invariant in some integrals."""
@@ -270,10 +262,14 @@ class _Now(NamedTuple):
         volume = self.prescribed.volume
         return invariant.value(integrals[invariant], mass_error, volume)
 
-    def error(self, invariant: Invariant, on_rule: Integrals, found: Integrals) -> Any:
+    def error_on(self, invariant: Invariant, rule: Any) -> float:
+        """The relative error of an invariant on a rule."""
+        return float(self.error(invariant, self.integrals(rule)))
+
+    def error(self, invariant: Invariant, found: Integrals) -> Any:
         """The relative error of an invariant in some integrals."""
         # The square of a very large field overflows, and says nothing of its size.
-        size = float(on_rule[len(self.targets) + invariant.index])
+        size = float(self.on_rule[len(self.targets) + invariant.index])
         size = size if math.isfinite(size) else 0.0
         value, volume = self.value(invariant, found), self.prescribed.volume
         return relative_error(invariant, value, self.targets[invariant], size, volume)
@@ -292,15 +288,14 @@ class _Now(NamedTuple):
 def _advice(
     row: CertificateRow,
     larger: Callable[[CertificateRow, int], tuple[str, float]],
-    size: int,
-    dimension: int,
+    rule: Any,
 ) -> str:
     """How many nodes would do, by trying larger rules: twice as many on each axis, or
     four times as many above three dimensions."""
     now = abs(row.continuum)
-    growth = 2**dimension if dimension <= 3 else 4
+    growth = 2**rule.dimension if rule.dimension <= 3 else 4
     tried: list[tuple[float, int, str]] = []
-    nodes = size * growth
+    nodes = rule.size * growth
     while nodes <= _MOST_NODES or not tried:
         name, error = larger(row, nodes)
         tried.append((error, nodes, name))

@@ -7,7 +7,6 @@ the tables must be tables.
 
 import hashlib
 import io
-import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,32 +123,18 @@ def fit_arrays(
 def _entries(data: bytes) -> dict[str, np.ndarray]:
     """The arrays of an archive; never more bytes than it has."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()
-        if any(m.compress_type != zipfile.ZIP_STORED for m in members):
+        found = archive.infolist()
+        if any(m.compress_type != zipfile.ZIP_STORED for m in found):
             raise ValueError("its entries are compressed")
-        if sum(m.file_size for m in members) > len(data):
+        if sum(m.file_size for m in found) > len(data):
             raise ValueError("its entries overlap")
-        names = [m.filename.removesuffix(".npy") for m in members]
-        if len(set(names)) < len(names):
-            raise ValueError("it has two entries of one name")
-        return {
-            name: _array(name, archive.read(member))
-            for name, member in zip(names, members, strict=True)
-        }
-
-
-def _array(name: str, data: bytes) -> np.ndarray:
-    stream = io.BytesIO(data)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError(f"{name} is stored in an unknown format")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    if dtype.hasobject:
-        raise ValueError(f"{name} holds Python objects")
-    start = stream.tell()
-    if math.prod(shape) * dtype.itemsize != len(data) - start:
-        raise ValueError(f"{name} claims another size than it has")
-    flat = np.frombuffer(data, dtype, offset=start)
-    return flat.reshape(shape, order="F" if fortran else "C")
+        members = {m.filename.removesuffix(".npy"): archive.read(m) for m in found}
+    if len(members) < len(found):
+        raise ValueError("it has two entries of one name")
+    return {
+        name: np.lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
+        for name, raw in members.items()
+    }
 
 
 def _digest(entries: Mapping[str, np.ndarray]) -> str:
@@ -175,33 +160,31 @@ def _scalar(entries: Mapping[str, np.ndarray], name: str, kind: str) -> Any:
 
 
 def _tables(entries: Mapping[str, np.ndarray]) -> FrozenTables:
-    found: dict[str, np.ndarray | None] = {}
-    for name in ("times", "weights", "scales", "shifts"):
-        table = found[name] = entries.get(name)
+    times, weights, scales, shifts = found = [
+        entries.get(name) for name in FrozenTables._fields[:4]
+    ]
+    for name, table in zip(FrozenTables._fields, found, strict=False):
         if table is None:
             continue
         if table.dtype.kind != "f" or not np.isfinite(table).all():
             raise ValueError(f"its {name} must be finite floating-point numbers")
-    times, weights, scales, shifts = found.values()
     if scales is None or shifts is None or (times is None) != (weights is None):
         raise ValueError("it has no scales, no shifts, or times without weights")
-    rows = 1
     if times is not None and weights is not None:
-        rows = times.size
-        if times.ndim != 1 or rows < 2 or not np.all(np.diff(times) > 0.0):
+        if times.ndim != 1 or times.size < 2 or not np.all(np.diff(times) > 0.0):
             raise ValueError("its times must increase, two of them at least")
         if weights.shape != times.shape or not np.all(weights):
             raise ValueError("its weights must be one for each time, and not zero")
-    if scales.shape != shifts.shape or scales.ndim not in (1, 2) or not scales.size:
+    rows = 1 if times is None else times.size
+    one_shape = scales.shape == shifts.shape and scales.ndim in (1, 2) and scales.size
+    if not one_shape or len(scales) != rows:
         raise ValueError(
-            f"its scales and shifts must be tables of one shape, and have shapes "
-            f"{scales.shape} and {shifts.shape}"
+            f"its scales and shifts must be tables of one shape with {rows} rows, and "
+            f"have shapes {scales.shape} and {shifts.shape}"
         )
-    if len(scales) != rows:
-        raise ValueError(f"its scales must have {rows} rows, and have {len(scales)}")
     accuracy = float(_scalar(entries, "accuracy", "f"))
     dimension = int(_scalar(entries, "dimension", "i"))
-    if not 0.0 <= accuracy < math.inf or dimension < 1:
+    if not 0.0 <= accuracy < np.inf or dimension < 1:
         raise ValueError(f"its accuracy is {accuracy} and its dimension {dimension}")
     has_profile = bool(_scalar(entries, "has_profile", "b"))
     return FrozenTables(

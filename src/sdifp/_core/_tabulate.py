@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-# The Chebyshev grid is doubled from the smallest to the largest until the tolerance
-# is met; a field that needs more is not smooth in time.
-_SMALLEST, _LARGEST = 32, 512
+# The Chebyshev grids that are tried until the tolerance is met; a field that needs more
+# is not smooth in time.
+_COUNTS = (32, 64, 128, 256, 512)
 
 
 def tabulate(
@@ -46,37 +46,25 @@ def tabulate(
         middle = 0.5 * (grid[1:] + grid[:-1])
         truth, size = sample(middle)
         found = np.stack([_barycentric(t, grid, weights, table) for t in middle])
-        error = np.abs(found - truth)
-        scale = np.abs(truth[:, 0]).max(axis=0)
-        unit = np.maximum(np.abs(truth[:, 1]), np.abs(truth[:, 0]) * size).max(axis=0)
-        tiny = np.finfo(float).tiny
-        return float(
-            max(
-                np.max(error[:, 0].max(axis=0) / np.maximum(scale, tiny)),
-                np.max(error[:, 1].max(axis=0) / np.maximum(unit, tiny)),
-            )
-        )
+        scale, shift = np.abs(truth[:, 0]), np.abs(truth[:, 1])
+        units = [scale, np.maximum(shift, scale * size)]
+        unit = np.maximum(np.stack(units, axis=1).max(axis=0), np.finfo(float).tiny)
+        return float(np.max(np.abs(found - truth).max(axis=0) / unit))
 
     if given.size > 2:
-        grid, weights = given, floater_hormann(given)
+        grids = iter([(given, floater_hormann(given))])
+    else:
+        grids = (chebyshev(given[0], given[1], n) for n in _COUNTS)
+    for grid, weights in grids:
         table = sample(grid)[0]
         accuracy = measured(grid, weights, table)
-    else:
-        n = _SMALLEST
-        while True:
-            grid, weights = chebyshev(given[0], given[1], n)
-            table = sample(grid)[0]
-            accuracy = measured(grid, weights, table)
-            if accuracy <= tolerance or n >= _LARGEST:
-                break
-            n *= 2
-    if accuracy > tolerance:
-        raise ValueError(
-            f"tolerance = {tolerance:g} was not reached with {grid.size} times: scale "
-            f"and shift are interpolated to {accuracy:.1e}; give more times, a shorter "
-            f"range or a larger tolerance"
-        )
-    return grid, weights, table, accuracy
+        if accuracy <= tolerance:
+            return grid, weights, table, accuracy
+    raise ValueError(
+        f"tolerance = {tolerance:g} was not reached with {grid.size} times: scale "
+        f"and shift are interpolated to {accuracy:.1e}; give more times, a shorter "
+        f"range or a larger tolerance"
+    )
 
 
 def chebyshev(first: float, last: float, n: int) -> tuple[np.ndarray, np.ndarray]:

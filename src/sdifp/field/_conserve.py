@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._checks import check_profile
 from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant
@@ -129,8 +130,4 @@ def _check_profile(profile: Callable[[Array], Array], rule: QuadratureRule) -> N
     if shape != ():
         raise ValueError(f"profile must return one number, got shape {shape}")
     mean, size = rule.mean(lambda x: jnp.stack([profile(x), jnp.abs(profile(x))]))
-    eps = float(jnp.finfo(jnp.result_type(float)).eps)
-    if float(size) == 0.0:
-        raise ValueError("profile must not be zero on every node of the rule")
-    if abs(float(mean)) <= 4 * eps * float(size):
-        raise ValueError("profile must not have mean zero on the rule")
+    check_profile(mean, size, jnp.finfo(jnp.result_type(float)).eps)

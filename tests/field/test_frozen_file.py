@@ -70,7 +70,7 @@ def load(file, net=BLANK):
 
 def sign(arrays):
     """Entries with the checksum that belongs to them, as someone hostile makes it."""
-    from sdifp._core._frozen_file import _digest
+    from sdifp._core._frozen import _digest
 
     return {**arrays, "checksum": np.array(_digest(arrays))}
 

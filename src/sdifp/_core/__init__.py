@@ -11,6 +11,7 @@ from ._checks import check_count as check_count
 from ._checks import check_finite as check_finite
 from ._checks import check_positive as check_positive
 from ._checks import check_profile as check_profile
+from ._checks import check_volume as check_volume
 from ._checks import check_weights as check_weights
 from ._closed_form import AbsoluteFloor as AbsoluteFloor
 from ._closed_form import Correction as Correction
@@ -19,12 +20,12 @@ from ._closed_form import Moments as Moments
 from ._closed_form import RelativeFloor as RelativeFloor
 from ._closed_form import Status as Status
 from ._closed_form import solve as solve
-from ._frozen_file import FrozenTables as FrozenTables
-from ._frozen_file import fit_arrays as fit_arrays
-from ._frozen_file import load_frozen as load_frozen
-from ._frozen_file import save_frozen as save_frozen
+from ._frozen import FrozenTables as FrozenTables
+from ._frozen import fit_arrays as fit_arrays
+from ._frozen import load_frozen as load_frozen
+from ._frozen import save_frozen as save_frozen
+from ._frozen import tabulate as tabulate
 from ._prescribed import Prescribed as Prescribed
 from ._prescribed import explain as explain
 from ._prescribed import prescribe as prescribe
 from ._prescribed import variance_of as variance_of
-from ._tabulate import tabulate as tabulate

@@ -1,7 +1,6 @@
 """The certificate: what holds, as a table, a verdict and JSON."""
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -74,18 +73,14 @@ class Certificate:
     @property
     def _failed(self) -> list[CertificateRow]:
         fine = (Status.REGULAR.name, Status.CONSTANT.name)
-        return [
-            row
-            for row in self.rows
-            if not row.on_rule <= self.tolerance or row.status not in fine
-        ]
+        holds = lambda row: row.on_rule <= self.tolerance and row.status in fine
+        return [row for row in self.rows if not holds(row)]
 
     @property
     def verdict(self) -> str:
         """One line."""
-        bad = self._failed
-        if bad:
-            first = max(bad, key=lambda r: _size(r.on_rule))
+        if self._failed:
+            first = max(self._failed, key=lambda r: _size(r.on_rule))
             when = "" if first.time is None else f" at t = {first.time:g}"
             return (
                 f"NOT exact on the rule: the {_words(first)}{when} is off by "
@@ -93,17 +88,15 @@ class Certificate:
             )
         worst = max(row.on_rule for row in self.rows)
         far = max(self.rows, key=_reach)
+        off = self._interval(far)
         text = f"exact on the rule (worst error {worst:.1e}); in the continuum "
-        if self._is_rounding(far):
+        if off == "rounding":
             return text + "exact to rounding"
-        text += f"the worst is the {_words(far)}, off by {self._interval(far)}"
+        text += f"the worst is the {_words(far)}, off by {off}"
         return text + (f"; {self.advice}" if self.advice else "")
 
-    def _is_rounding(self, row: CertificateRow) -> bool:
-        return _reach(row) <= self.tolerance
-
     def _interval(self, row: CertificateRow) -> str:
-        if self._is_rounding(row):
+        if _reach(row) <= self.tolerance:
             return "rounding"
         return f"{row.continuum:+.1e} +- {row.continuum_margin:.1e}"
 
@@ -190,7 +183,7 @@ def assemble(
     tolerance, count = 64 * eps, len(rules) - 2
     quantile = float(scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, count - 1))
     rows: list[CertificateRow] = []
-    errors_on: list[Callable[[Any], float]] = []
+    seen: list[tuple[_Now, Invariant]] = []
     for t in times:
         scales, statuses, integrals = at(t)
         found = [integrals(rule) for rule in rules]
@@ -220,12 +213,12 @@ def assemble(
                     status=status.name,
                 )
             )
-            errors_on.append(functools.partial(now.error_on, invariant))
+            seen.append((now, invariant))
 
     def larger(row: CertificateRow, nodes: int) -> tuple[str, float]:
         """The name of a larger rule, and its error in the invariant of a row."""
-        rule = finer(nodes)
-        error = abs(errors_on[rows.index(row)](rule) - row.continuum)
+        rule, (now, invariant) = finer(nodes), seen[rows.index(row)]
+        error = abs(now.error(invariant, now.integrals(rule)) - row.continuum)
         return rule.name, max(float(error), row.continuum_margin, tolerance)
 
     out = Certificate(
@@ -255,16 +248,13 @@ class _Now(NamedTuple):
     def value(self, invariant: Invariant, found: Integrals) -> float:
         """An invariant in some integrals."""
         integrals = dict(zip(self.targets, found.tolist(), strict=False))
-        mass_error = 0.0
-        for one, target in self.targets.items():
-            if isinstance(one, Mass) and one.index == invariant.index:
-                mass_error = integrals[one] - target
+        mass_errors = [
+            integrals[one] - target
+            for one, target in self.targets.items()
+            if isinstance(one, Mass) and one.index == invariant.index
+        ]
         volume = self.prescribed.volume
-        return invariant.value(integrals[invariant], mass_error, volume)
-
-    def error_on(self, invariant: Invariant, rule: Any) -> float:
-        """The relative error of an invariant on a rule."""
-        return float(self.error(invariant, self.integrals(rule)))
+        return invariant.value(integrals[invariant], sum(mass_errors), volume)
 
     def error(self, invariant: Invariant, found: Integrals) -> Any:
         """The relative error of an invariant in some integrals."""

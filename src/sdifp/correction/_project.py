@@ -280,12 +280,15 @@ def _in_double(
     in double precision is formed there first; with a profile it is another difference
     that counts."""
     given = dict(targets)
-    mean, square = given.get("mean"), given.get("second_moment")
-    if isinstance(mean, np.ndarray) and isinstance(square, np.ndarray):
-        if not with_profile:
-            rounding = max(float(jnp.finfo(v.dtype).eps) for v in (mean, square))
-            given["variance"] = np.asarray(variance_of(mean, square, rounding))
-            del given["second_moment"]
+    mean, square = (given.get(name) for name in ("mean", "second_moment"))
+    if (
+        not with_profile
+        and isinstance(mean, np.ndarray)
+        and isinstance(square, np.ndarray)
+    ):
+        rounding = max(float(jnp.finfo(v.dtype).eps) for v in (mean, square))
+        given["variance"] = np.asarray(variance_of(mean, square, rounding))
+        del given["second_moment"]
     return {k: _as_array(v, jnp.result_type(v)) for k, v in given.items()}
 
 

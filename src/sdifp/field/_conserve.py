@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
-from .._checks import check_profile
+from .._checks import check_profile, check_volume
 from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant
@@ -69,13 +68,7 @@ def conserve(
     """
     shape, has_time = _output_shape(net, rule)
     check_subset(gradient, rule)
-    limits = jnp.finfo(jnp.result_type(float))
-    low, high = np.log(float(limits.tiny)), np.log(float(limits.max))
-    if not low < rule.domain.log_volume < high:
-        raise ValueError(
-            f"the volume of the box, exp({rule.domain.log_volume:.6g}), does not fit "
-            f"{limits.dtype}; give means as targets, with Box(..., normalised=True)"
-        )
+    check_volume(rule.domain.log_volume, jnp.result_type(float).name)
     prescribed = prescribe(
         {"mass": mass, "squared_norm": squared_norm, "variance": variance},
         invariants,

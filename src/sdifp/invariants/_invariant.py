@@ -31,6 +31,8 @@ class Invariant(abc.ABC):
     "the name of the short form, such as `mass`"
     density_in_words: ClassVar[str]
     "what is integrated, such as `u^2`"
+    is_central: ClassVar[bool] = False
+    "whether the density is about the mean"
 
     def __post_init__(self) -> None:
         if self.target is not None and not isinstance(self.target, Target):
@@ -66,10 +68,11 @@ class Invariant(abc.ABC):
         """What is integrated, from the values of its component and the prescribed mean
         of that (zero where there is none)."""
 
-    @abc.abstractmethod
     def value(self, integral: float, mass_error: float, volume: float) -> float:
         """The invariant, from the integral of its density and the error of the mass of
         its component."""
+        # The density is about the prescribed mean, not about that of the field.
+        return integral - mass_error**2 / volume if self.is_central else integral
 
     @abc.abstractmethod
     def unit(self, target: Array, squared_norm: Array, volume: float, xp: Any) -> Array:

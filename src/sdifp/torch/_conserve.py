@@ -3,11 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._core import AbsoluteFloor, RelativeFloor, check_profile, prescribe
+from .._core import (
+    AbsoluteFloor,
+    RelativeFloor,
+    check_profile,
+    check_volume,
+    prescribe,
+)
 from ..invariants import Invariant
 from ._field import ConservedField
 from ._gradient import Exact, GradientMode
@@ -77,14 +82,7 @@ def conserve(
     if device is not None:
         rule = rule.to(device)
     call, components = find_call(module, rule, has_time)
-    limits = np.finfo(np.float64)
-    low, high = np.log(limits.tiny), np.log(limits.max)
-    if not low < rule.log_volume < high:
-        raise ValueError(
-            f"the volume of the box, exp({rule.log_volume:.6g}), does not fit float64; "
-            f"give means as targets, with a rule on Box(..., normalised=True) or "
-            f"Rule(..., normalised=True)"
-        )
+    check_volume(rule.log_volume, "float64")
     short = {"mass": mass, "squared_norm": squared_norm, "variance": variance}
     prescribed = prescribe(
         {name: _without_tensors(name, g, components) for name, g in short.items()},

@@ -181,30 +181,18 @@ def _streamed(
     live: bool,
     chunk: int,
     order: int,
-    pivot: Tensor | None = None,
+    about: Tensor | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """The pivot and the sums about it with their derivatives by t, with at most about
     `chunk` rows of the network in memory; differentiable in the parameters if live."""
-    pivots = itertools.repeat(None) if pivot is None else pivot.split(chunk)
-    columns = [
-        _in_blocks(part, net, rule, live, chunk, order, about)
-        for part, about in zip(times.split(chunk), pivots, strict=False)
-    ]
-    if len(columns) == 1:
-        return columns[0]
-    rows = [torch.cat(parts, 1) for parts in zip(*(c[1] for c in columns), strict=True)]
-    return torch.cat([c[0] for c in columns]), rows
-
-
-def _in_blocks(
-    times: Tensor,
-    net: Network,
-    rule: Part,
-    live: bool,
-    chunk: int,
-    order: int,
-    about: Tensor | None,
-) -> tuple[Tensor, list[Tensor]]:
+    if len(times) > chunk:
+        pivots = itertools.repeat(None) if about is None else about.split(chunk)
+        columns = [
+            _streamed(part, net, rule, live, chunk, order, pivot)
+            for part, pivot in zip(times.split(chunk), pivots, strict=False)
+        ]
+        series = zip(*(c[1] for c in columns), strict=True)
+        return torch.cat([c[0] for c in columns]), [torch.cat(r, 1) for r in series]
     length, size = max(1, chunk // max(1, len(times))), len(rule[0])
     if length >= size:
         parameters = net.parameters if live else net.constants

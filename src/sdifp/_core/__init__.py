@@ -15,7 +15,6 @@ from ._checks import check_volume as check_volume
 from ._checks import check_weights as check_weights
 from ._closed_form import AbsoluteFloor as AbsoluteFloor
 from ._closed_form import Correction as Correction
-from ._closed_form import FieldLimits as FieldLimits
 from ._closed_form import Moments as Moments
 from ._closed_form import RelativeFloor as RelativeFloor
 from ._closed_form import Status as Status

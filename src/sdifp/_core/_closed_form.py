@@ -7,7 +7,6 @@ One definition for all engines: operators, and the few functions that `jax.numpy
 import dataclasses
 import enum
 import sys
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,19 +100,6 @@ class AbsoluteFloor:
         return namespace(second_moment).full_like(second_moment, self.epsilon)
 
 
-class FieldLimits(NamedTuple):
-    """What the dtype of a field can hold."""
-
-    smallest: float
-    largest: float
-    eps: float
-
-    @staticmethod
-    def of(info: Any) -> "FieldLimits":
-        """From the `finfo` of an engine."""
-        return FieldLimits(float(info.tiny), float(info.max), float(info.eps))
-
-
 class Correction(NamedTuple):
     """The affine map `u = scale * f + shift * phi` of a field with one profile phi.
 
@@ -129,12 +115,6 @@ class Correction(NamedTuple):
     offset: Array
     status: Array = None
     "a `Status`; None where it is known from elsewhere"
-
-    @staticmethod
-    def of(coefficients: Sequence[Array], status: Array = None) -> "Correction":
-        """From scale, level, pivot and offset."""
-        scale, level, pivot, offset = coefficients
-        return Correction(scale, level, pivot, offset, status)
 
     @staticmethod
     def identity(like: Array) -> "Correction":
@@ -157,7 +137,7 @@ class Correction(NamedTuple):
     def term(self, k: int) -> "Correction":
         """The k-th derivative in time, of coefficients that have these on their first
         axis."""
-        return Correction.of([c[k] for c in self.coefficients], self.status)
+        return Correction(*(c[k] for c in self.coefficients))
 
     def apply(self, values: Array, profile: Array | None = None) -> Array:
         """Correct values of shapes that broadcast, in the precision of the
@@ -173,7 +153,7 @@ class Correction(NamedTuple):
         values."""
         if profile is not None:
             profile = profile[(None,) * (values.ndim - 1)]
-        own = Correction.of([c[..., None] for c in self.coefficients], self.status)
+        own = Correction(*(c[..., None] for c in self.coefficients))
         out = own.apply(values, profile)
         is_tensor = not hasattr(out, "astype")
         return out.to(values.dtype) if is_tensor else out.astype(values.dtype)
@@ -284,20 +264,20 @@ def solve(
     rounding: float,
     floor: RelativeFloor | AbsoluteFloor,
     nearest: bool = True,
-    field: FieldLimits,
+    field: Any,
 ) -> Correction:
     """The correction; see `sdifp.correction.correct` for the formulas.
 
     The targets are arrays of the shape and dtype of the moments, at least one of them
-    given; `rounding` is their relative rounding error, and `field` what the dtype of
-    the field can hold.
+    given; `rounding` is their relative rounding error, and `field` the `finfo` of the
+    dtype of the field.
     """
     like = moments.spread
     xp = namespace(like)
     limits = xp.finfo(like.dtype)
     # Below this the smallest numbers have lost digits of their own.
     tiny = float(limits.tiny) / float(limits.eps)
-    sign = 1.0 if nearest else -1.0
+    sign, largest = 1.0 if nearest else -1.0, float(field.max)
 
     if mean is None:
         # u = a f: the only denominator is Q[f^2], which has no size to be relative to.
@@ -314,7 +294,7 @@ def solve(
         level = mean if plain else mean * (moments.weight / moments.profile)
         pivot, offset = moments.pivot, moments.offset
         if second_moment is None and variance is None:
-            finite = (xp.abs(level) <= field.largest) & xp.isfinite(pivot + offset)
+            finite = (xp.abs(level) <= largest) & xp.isfinite(pivot + offset)
             status = _status(finite, [(~finite, Status.NOT_FINITE)])
             return Correction(xp.ones_like(level), level, pivot, offset, status)
         raw, second = like, moments.second_moment
@@ -346,9 +326,9 @@ def solve(
     degenerate, floored = raw <= noise, raw < least
     # Squares that are lost, of the raw field or of the corrected one. Beside a mean
     # they are nothing.
-    least_square = max(_KEPT * float(limits.tiny), field.smallest**2)
+    least_square = max(_KEPT * float(limits.tiny), float(field.tiny) ** 2)
     lost = (wanted > 0.0) & (wanted <= least_square)
-    small = wanted <= (field.eps * level) ** 2
+    small = wanted <= (float(field.eps) * level) ** 2
     constant = constant | (lost & small)
     underflow = degenerate & (raw > RelativeFloor().value(second))
     underflow = underflow | (lost & ~small)
@@ -362,8 +342,8 @@ def solve(
 
     finite = xp.isfinite(moments.square) & xp.isfinite(scale)
     # At some node the field is larger than its root mean square.
-    finite = finite & (xp.abs(level) <= field.largest)
-    finite = finite & (xp.abs(scale) * _safe_sqrt(raw) <= field.largest)
+    finite = finite & (xp.abs(level) <= largest)
+    finite = finite & (xp.abs(scale) * _safe_sqrt(raw) <= largest)
     finite = finite & xp.isfinite(moments.pivot) & xp.isfinite(wanted)
     status = _status(
         finite,

@@ -136,7 +136,7 @@ def prescribe(
     - `components`: of the network; None for one that returns a number.
     - `nodes`: how many the rule has.
     """
-    found = [i for cls in _SHORT for i in _from_short(cls, short, components)]
+    found = [i for c in _SHORT for i in _from_short(c, short.get(c.kind), components)]
     found += [_on_component(i, components) for i in invariants]
     # In the order of the short form, component by component.
     found.sort(key=lambda i: (i.index, _SHORT.index(type(i))))
@@ -158,31 +158,26 @@ def prescribe(
 
 
 def _from_short(
-    cls: type[Invariant], short: dict[str, Any], components: int | None
+    cls: type[Invariant], given: Any, components: int | None
 ) -> list[Invariant]:
     """The invariants of one kind that the short form gives: one target, or a list with
     one entry per component."""
-    name, given = cls.kind, short.get(cls.kind)
+    several = components is not None and components > 1
     if isinstance(given, list | tuple):
-        if components is None or len(given) != components:
+        if len(given) != components:
             count = "one number" if components is None else f"{components} components"
             raise ValueError(
-                f"{name} has {len(given)} entries, but the network returns {count}"
+                f"{cls.kind} has {len(given)} entries, but the network returns {count}"
             )
-        given = list(given)
-    elif given is not None and components is not None and components > 1:
+    elif given is not None and several:
         raise ValueError(
-            f"{name} must be a list with one entry for each of the {components} "
+            f"{cls.kind} must be a list with one entry for each of the {components} "
             f"components of the network, None where there is no target"
         )
     else:
         given = [given]
-    several = len(given) > 1
-    return [
-        cls(target, k if several else None)
-        for k, target in enumerate(given)
-        if target is not None
-    ]
+    targets = [(k if several else None, t) for k, t in enumerate(given)]
+    return [cls(target, k) for k, target in targets if target is not None]
 
 
 def _on_component(invariant: Invariant, components: int | None) -> Invariant:

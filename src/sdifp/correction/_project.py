@@ -16,7 +16,6 @@ from .._checks import SUM_TOLERANCE, check_finite, is_concrete
 from .._core import (
     AbsoluteFloor,
     Correction,
-    FieldLimits,
     Moments,
     RelativeFloor,
     Status,
@@ -69,7 +68,7 @@ def correct(
         rounding=max(_rounding(v, like.dtype) for v in given.values()),
         floor=floor,
         nearest=nearest,
-        field=FieldLimits.of(jnp.finfo(like.dtype if dtype is None else dtype)),
+        field=jnp.finfo(like.dtype if dtype is None else dtype),
     )
 
 

@@ -101,7 +101,7 @@ class ConservedField(Field):
         )
         now.check()
         numbers = jnp.moveaxis(series, -1, 0)
-        return Expansion(now, Correction.of(list(numbers)))
+        return Expansion(now, Correction(*numbers))
 
     def over(self, net: Callable[..., Array]) -> "ConservedField":
         """The same with another network of the same kind."""

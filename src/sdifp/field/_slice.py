@@ -146,7 +146,7 @@ class FieldSlice(Field):
     def expand(self, t: Array | None, order: int) -> Expansion:
         del t, order
         numbers = [c[None] for c in self.correction.coefficients]
-        return Expansion(self, Correction.of(numbers))
+        return Expansion(self, Correction(*numbers))
 
 
 def _numbers(array: Any) -> np.ndarray | None:

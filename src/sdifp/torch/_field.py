@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from .._core import (
     AbsoluteFloor,
     Correction,
-    FieldLimits,
     Prescribed,
     RelativeFloor,
     solve,
@@ -110,7 +109,7 @@ class ConservedField(nn.Module):
             self.gradient,
         )
         parts, means = [], []
-        limits = FieldLimits.of(torch.finfo(dtype_of(self.net)))
+        limits = torch.finfo(dtype_of(self.net))
         for k in range(self.prescribed.components):
             own, eps = raw.component(k), torch.finfo(torch.float64).eps
             targets = self.prescribed.moments(k, lambda g: target_at(g, times))

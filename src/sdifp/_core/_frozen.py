@@ -67,6 +67,10 @@ def load_frozen(
     try:
         entries = _entries(Path(file).read_bytes())
         version = int(_scalar(entries, "version", "i"))
+        if version == _VERSION:
+            if str(_scalar(entries, _CHECKSUM, "U")) != _digest(entries):
+                raise ValueError("it is damaged: its checksum does not match")
+            tables = _tables(entries)
     # Whatever goes wrong in reading bytes that may be anything.
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -76,12 +80,6 @@ def load_frozen(
             f"{file} has format {version}, and this version of sdifp reads "
             f"{_VERSION}; freeze the field again and save it"
         )
-    try:
-        if str(_scalar(entries, _CHECKSUM, "U")) != _digest(entries):
-            raise ValueError("it is damaged: its checksum does not match")
-        tables = _tables(entries)
-    except ValueError as error:
-        raise ValueError(f"{file} is not a frozen field: {error}") from None
     if tables.has_profile != has_profile:
         what = "was frozen with" if tables.has_profile else "was frozen without"
         need = "give it as profile" if tables.has_profile else "leave out profile"
@@ -93,15 +91,10 @@ def load_frozen(
 def fit_arrays(
     file: str | Path,
     saved: Mapping[str, np.ndarray],
-    wanted: Mapping[str, tuple[tuple[int, ...], np.dtype | None, int]],
+    wanted: Mapping[str, Any],
 ) -> None:
-    """Raise `ValueError` unless the arrays of a file are those that a network has.
-
-    **Arguments:**
-
-    - `wanted`: shape, dtype and bytes of an entry of each; no dtype where NumPy does
-        not have it, whose entries are stored as plain bytes.
-    """
+    """Raise `ValueError` unless the arrays of a file are those that a network has, by
+    name. Formats that NumPy lacks (bfloat16) are stored as plain bytes."""
     extra, missing = sorted(set(saved) - set(wanted)), sorted(set(wanted) - set(saved))
     if extra or missing:
         where = f"{file} has" if extra else "net has"
@@ -110,18 +103,18 @@ def fit_arrays(
             f"arrays, {file} has {len(saved)}, and only {where} "
             f"{(extra or missing)[0]}"
         )
-    for name, (shape, dtype, size) in wanted.items():
-        array = saved[name]
-        if array.shape != shape:
+    for name, own in wanted.items():
+        array, dtype = saved[name], np.dtype(own.dtype)
+        if array.shape != own.shape:
             raise ValueError(
                 f"net must have the structure of the saved network: {name} has shape "
-                f"{shape} in net and {array.shape} in {file}"
+                f"{own.shape} in net and {array.shape} in {file}"
             )
-        plain = array.dtype.kind == "V" and array.dtype.itemsize == size
-        if not (plain if dtype is None else array.dtype.kind == dtype.kind):
+        same_size = dtype.kind != "V" or array.dtype.itemsize == dtype.itemsize
+        if array.dtype.kind != dtype.kind or not same_size:
             raise ValueError(
                 f"net must have arrays of the saved kind: {name} is {array.dtype} in "
-                f"{file}, and {'another format' if dtype is None else dtype} in net"
+                f"{file}, and {dtype} in net"
             )
 
 

@@ -157,11 +157,7 @@ class FrozenField(nn.Module):
         takes = str(saved.pop("takes", ""))
         if takes not in CALLS or (takes == "x") != (tables.times is None):
             raise ValueError(f"{file} is not a frozen field of sdifp.torch")
-        wanted = {
-            k: (a.shape, None if a.dtype.kind == "V" else a.dtype, a.dtype.itemsize)
-            for k, a in _state(net).items()
-        }
-        fit_arrays(file, saved, wanted)
+        fit_arrays(file, saved, _state(net))
         copied = copy.deepcopy(net)
         state = {
             k: _as_tensor(saved[f"net.{k}"], v.dtype)

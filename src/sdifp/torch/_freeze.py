@@ -108,7 +108,8 @@ class FrozenField(nn.Module):
         if times is not None:
             if not isinstance(times, Tensor):
                 times = x.new_tensor(times, dtype=torch.float64)
-            times = times.reshape(-1).expand(len(x))
+            # Not len(x), a constant to torch.export.
+            times = times.reshape(-1).expand(x.shape[0])
         scale, shift = self.coefficients(times)
         raw = self.call.raw(self.net, x, times)
         if self.profile is not None:

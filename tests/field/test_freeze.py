@@ -9,7 +9,7 @@ from quick import once
 from scipy.interpolate import BarycentricInterpolator, FloaterHormannInterpolator
 
 import sdifp
-from sdifp._core._tabulate import chebyshev, floater_hormann
+from sdifp._core._frozen import chebyshev, floater_hormann
 from sdifp.field._freeze import _barycentric
 
 KEY = jax.random.key(2)

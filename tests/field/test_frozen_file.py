@@ -70,7 +70,7 @@ def load(file, net=BLANK):
 
 def sign(arrays):
     """Entries with the checksum that belongs to them, as someone hostile makes it."""
-    from sdifp._core._frozen_file import _digest
+    from sdifp._core._frozen import _digest
 
     return {**arrays, "checksum": np.array(_digest(arrays))}
 
@@ -140,7 +140,7 @@ HOSTILE = {
     ),
     "too few rows": (
         lambda a: {**a, **{k: a[k][1:] for k in ("scales", "shifts")}},
-        "scales must have 33 rows, and have 32",
+        "of one shape with 33 rows",
     ),
     "no rows": (changed("scales", lambda a: a[:0]), "tables of one shape"),
     "flat times": (changed("times", lambda a: a.reshape(1, -1)), "times must increase"),
@@ -245,7 +245,7 @@ def test_pickles_are_not_read(file, monkeypatch):
     monkeypatch.chdir(file.parent)
     arrays = entries(file)
     np.savez(file, allow_pickle=True, **{**arrays, "scales": np.array([Bomb()])})
-    assert "scales holds Python objects" in load(file)
+    assert "Object arrays cannot be loaded" in load(file)
     assert not Path("executed").exists()
 
 

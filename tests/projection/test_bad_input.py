@@ -66,7 +66,7 @@ def put(array, index, value):
         (F + 0j, W, BOTH, TypeError, r"values must hold floating-point.*complex128"),
         (np.float64(1.0), W, BOTH, ValueError, r"nodes on their last axis"),
         (F[:0], W[:0], BOTH, ValueError, r"at least one node"),
-        (F[:1], np.ones(1), BOTH, ValueError, r"one node have no variance.*two nodes"),
+        (F[:1], np.ones(1), BOTH, ValueError, r"is constant on the nodes"),
         (F, W, {}, ValueError, r"give a target"),
         (F, W, {"variance": 1.0}, ValueError, r"variance needs mean"),
         (F, W, {**BOTH, "second_moment": 1.0}, ValueError, r"not both"),
@@ -123,7 +123,7 @@ def put(array, index, value):
             ValueError,
             r"profile must not have mean zero",
         ),
-        (1e200 * F, W, BOTH, ValueError, r"too large.*variance = 1.*float64"),
+        (1e200 * F, W, BOTH, ValueError, r"or its square in float64"),
     ],
 )
 def test_message(values, weights, kwargs, error, message):

@@ -60,7 +60,7 @@ def test_status_inside_jit_and_error_outside(values, targets, status):
     assert int(quiet.status) == status
     if status >= Status.DEGENERATE:
         with pytest.raises(
-            ValueError, match=r"infeasible|on the nodes|finite|negative|too"
+            ValueError, match=r"below|on the nodes|finite|negative|so small"
         ):
             sdifp.project(values, W, **targets)
         with pytest.raises(Exception, match="do not hold"):
@@ -87,7 +87,9 @@ def test_error_under_an_eager_gradient_is_the_same_sentence():
     def loss(f):
         return jnp.sum(sdifp.project(f, W, mean=0.5, second_moment=0.2).values)
 
-    with pytest.raises(ValueError, match=r"least second moment possible is 0\.25"):
+    with pytest.raises(
+        ValueError, match=r"below the least .* mean 0\.5 can have, 0\.25"
+    ):
         jax.grad(loss)(jnp.asarray(F))
     with pytest.raises(
         ValueError, match=r"values must be finite, got values\[0\] = nan"
@@ -149,7 +151,7 @@ def test_small_fields_are_not_floored(size, x64):
 def test_result_that_overflows_its_dtype_is_told(dtype, targets):
     got = sdifp.project(F.astype(dtype), W, **targets, throw=False)
     assert int(got.status) == Status.NOT_FINITE
-    with pytest.raises(ValueError, match="result overflows float"):
+    with pytest.raises(ValueError, match="overflows its dtype"):
         sdifp.project(F.astype(dtype), W, **targets)
 
 
@@ -195,9 +197,11 @@ def test_constant_target_is_met_exactly():
 
 
 def test_infeasible_target_says_the_least_second_moment():
-    with pytest.raises(ValueError, match=r"least second moment possible is 0\.25"):
+    with pytest.raises(
+        ValueError, match=r"below the least .* mean 0\.5 can have, 0\.25"
+    ):
         sdifp.project(F, W, mean=0.5, second_moment=0.2)
-    with pytest.raises(ValueError, match=r"least variance possible is 0\.0"):
+    with pytest.raises(ValueError, match="variance = -1 is negative"):
         sdifp.project(F, W, mean=0.5, variance=-1.0)
 
 

@@ -81,9 +81,7 @@ def test_least_second_moment_is_the_limit_of_feasibility():
     above = sdifp.project(F, W, mean=0.4, second_moment=least * 1.001, profile=PHI)
     assert int(above.status) == Status.REGULAR
     below = {"mean": 0.4, "second_moment": least * 0.999, "profile": PHI}
-    with pytest.raises(
-        ValueError, match=f"least second moment possible is {least:.6f}"
-    ):
+    with pytest.raises(ValueError, match=f"below the least .* can have, {least:g}"):
         sdifp.project(F, W, **below)
     quiet = jax.jit(lambda f: sdifp.project(f, W, **below))(F)
     assert int(quiet.status) == Status.INFEASIBLE

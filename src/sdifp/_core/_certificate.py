@@ -1,7 +1,6 @@
 """The certificate: what holds, as a table, a verdict and JSON."""
 
 import dataclasses
-import functools
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -12,8 +11,8 @@ import numpy as np
 import scipy.stats
 
 from ..invariants import Invariant, Mass, Target, Variance, relative_error
+from ._closed_form import Status
 from ._prescribed import Prescribed
-from ._status import Status
 
 # The confidence of the interval for the continuum.
 _CONFIDENCE = 0.95
@@ -74,18 +73,14 @@ class Certificate:
     @property
     def _failed(self) -> list[CertificateRow]:
         fine = (Status.REGULAR.name, Status.CONSTANT.name)
-        return [
-            row
-            for row in self.rows
-            if not row.on_rule <= self.tolerance or row.status not in fine
-        ]
+        holds = lambda row: row.on_rule <= self.tolerance and row.status in fine
+        return [row for row in self.rows if not holds(row)]
 
     @property
     def verdict(self) -> str:
         """One line."""
-        bad = self._failed
-        if bad:
-            first = max(bad, key=lambda r: _size(r.on_rule))
+        if self._failed:
+            first = max(self._failed, key=lambda r: _size(r.on_rule))
             when = "" if first.time is None else f" at t = {first.time:g}"
             return (
                 f"NOT exact on the rule: the {_words(first)}{when} is off by "
@@ -93,17 +88,15 @@ class Certificate:
             )
         worst = max(row.on_rule for row in self.rows)
         far = max(self.rows, key=_reach)
+        off = self._interval(far)
         text = f"exact on the rule (worst error {worst:.1e}); in the continuum "
-        if self._is_rounding(far):
+        if off == "rounding":
             return text + "exact to rounding"
-        text += f"the worst is the {_words(far)}, off by {self._interval(far)}"
+        text += f"the worst is the {_words(far)}, off by {off}"
         return text + (f"; {self.advice}" if self.advice else "")
 
-    def _is_rounding(self, row: CertificateRow) -> bool:
-        return _reach(row) <= self.tolerance
-
     def _interval(self, row: CertificateRow) -> str:
-        if self._is_rounding(row):
+        if _reach(row) <= self.tolerance:
             return "rounding"
         return f"{row.continuum:+.1e} +- {row.continuum_margin:.1e}"
 
@@ -163,51 +156,41 @@ def _reach(row: CertificateRow) -> float:
 Integrals = np.ndarray
 """Of the density of each invariant, and of the square of each component."""
 
-Finer = Callable[[int, float | None], tuple[str, Integrals]]
-"""The name of a rule with so many nodes, and the integrals on it at a time."""
-
 
 def assemble(
     times: Sequence[float | None],
     prescribed: Prescribed,
-    evaluate: Callable[[Target, float | None], float],
-    measure: Callable[
-        [float | None], tuple[np.ndarray, np.ndarray, Sequence[Integrals]]
-    ],
-    finer: Finer,
+    rules: Sequence[Any],
+    base: Any,
     *,
-    size: int,
-    dimension: int,
-    rule: str,
-    other_rule: str,
-    replicates: str,
+    evaluate: Callable[[Target, float | None], float],
+    at: Callable[
+        [float | None], tuple[np.ndarray, np.ndarray, Callable[[Any], Integrals]]
+    ],
+    finer: Callable[[int], Any],
     eps: float,
 ) -> Certificate:
     """The certificate of a field.
 
     **Arguments:**
 
+    - `rules`: that of the field, another one, and replicates of `base`.
     - `evaluate`: a target at a time, in double precision.
-    - `measure`: scale and status of each component at a time, and the integrals on the
-        rule, on the other rule, and on each of the replicates.
-    - `finer`: the same integrals on a larger rule.
-    - `size`, `dimension`: of the rule.
-    - `rule`, `other_rule`, `replicates`: what they are, in words.
+    - `at`: scale and status of each component at a time, and the integrals on a rule.
+    - `finer`: a rule with so many nodes.
     - `eps`: the unit of rounding of the field.
     """
-    tolerance = 64 * eps
+    tolerance, count = 64 * eps, len(rules) - 2
+    quantile = float(scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, count - 1))
     rows: list[CertificateRow] = []
-    errors_on: list[Callable[[Integrals], float]] = []
+    seen: list[tuple[_Now, Invariant]] = []
     for t in times:
-        scales, statuses, found = measure(t)
-        count = len(found) - 2
-        quantile = float(scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, count - 1))
-        now = _Now(
-            prescribed, {i: evaluate(i.target, t) for i in prescribed.invariants}
-        )
-        for invariant, target in now.targets.items():
-            error_on = functools.partial(now.error, invariant, found[0])
-            errors = np.array([error_on(f) for f in found])
+        scales, statuses, integrals = at(t)
+        found = [integrals(rule) for rule in rules]
+        targets = {i: evaluate(i.target, t) for i in prescribed.invariants}
+        now = _Now(prescribed, targets, found[0], integrals)
+        for invariant, target in targets.items():
+            errors = np.array([now.error(invariant, f) for f in found])
             spread = float(errors[2:].std(ddof=1)) / math.sqrt(count)
             k = invariant.index
             status = Status(int(statuses[k]))
@@ -230,18 +213,18 @@ def assemble(
                     status=status.name,
                 )
             )
-            errors_on.append(error_on)
+            seen.append((now, invariant))
 
     def larger(row: CertificateRow, nodes: int) -> tuple[str, float]:
         """The name of a larger rule, and its error in the invariant of a row."""
-        name, found = finer(nodes, row.time)
-        error = abs(errors_on[rows.index(row)](found) - row.continuum)
-        return name, max(float(error), row.continuum_margin, tolerance)
+        rule, (now, invariant) = finer(nodes), seen[rows.index(row)]
+        error = abs(now.error(invariant, now.integrals(rule)) - row.continuum)
+        return rule.name, max(float(error), row.continuum_margin, tolerance)
 
     out = Certificate(
-        rule=rule,
-        other_rule=other_rule,
-        replicates=replicates,
+        rule=repr(rules[0]),
+        other_rule=repr(rules[1]),
+        replicates=f"{count} randomisations of {base!r}",
         confidence=_CONFIDENCE,
         tolerance=tolerance,
         rows=tuple(rows),
@@ -251,29 +234,32 @@ def assemble(
     far = max(rows, key=_reach)
     if abs(far.continuum) - far.continuum_margin <= max(tolerance, _NEGLIGIBLE):
         return out
-    return dataclasses.replace(out, advice=_advice(far, larger, size, dimension))
+    return dataclasses.replace(out, advice=_advice(far, larger, rules[0]))
 
 
 class _Now(NamedTuple):
-    """What is prescribed at one time."""
+    """What is prescribed and what was found at one time."""
 
     prescribed: Prescribed
     targets: dict[Invariant, float]
+    on_rule: Integrals
+    integrals: Callable[[Any], Integrals]
 
     def value(self, invariant: Invariant, found: Integrals) -> float:
         """An invariant in some integrals."""
         integrals = dict(zip(self.targets, found.tolist(), strict=False))
-        mass_error = 0.0
-        for one, target in self.targets.items():
-            if isinstance(one, Mass) and one.index == invariant.index:
-                mass_error = integrals[one] - target
+        mass_errors = [
+            integrals[one] - target
+            for one, target in self.targets.items()
+            if isinstance(one, Mass) and one.index == invariant.index
+        ]
         volume = self.prescribed.volume
-        return invariant.value(integrals[invariant], mass_error, volume)
+        return invariant.value(integrals[invariant], sum(mass_errors), volume)
 
-    def error(self, invariant: Invariant, on_rule: Integrals, found: Integrals) -> Any:
+    def error(self, invariant: Invariant, found: Integrals) -> Any:
         """The relative error of an invariant in some integrals."""
         # The square of a very large field overflows, and says nothing of its size.
-        size = float(on_rule[len(self.targets) + invariant.index])
+        size = float(self.on_rule[len(self.targets) + invariant.index])
         size = size if math.isfinite(size) else 0.0
         value, volume = self.value(invariant, found), self.prescribed.volume
         return relative_error(invariant, value, self.targets[invariant], size, volume)
@@ -292,15 +278,14 @@ class _Now(NamedTuple):
 def _advice(
     row: CertificateRow,
     larger: Callable[[CertificateRow, int], tuple[str, float]],
-    size: int,
-    dimension: int,
+    rule: Any,
 ) -> str:
     """How many nodes would do, by trying larger rules: twice as many on each axis, or
     four times as many above three dimensions."""
     now = abs(row.continuum)
-    growth = 2**dimension if dimension <= 3 else 4
+    growth = 2**rule.dimension if rule.dimension <= 3 else 4
     tried: list[tuple[float, int, str]] = []
-    nodes = size * growth
+    nodes = rule.size * growth
     while nodes <= _MOST_NODES or not tried:
         name, error = larger(row, nodes)
         tried.append((error, nodes, name))

@@ -63,3 +63,23 @@ def check_positive(name: str, value: float) -> None:
     number: object = value
     if not isinstance(number, SupportsFloat) or not 0.0 < value < float("inf"):
         raise ValueError(f"{name} must be positive and finite, got {value!r}")
+
+
+def check_volume(log_volume: float, dtype: str) -> None:
+    """Raise unless a volume, given by its logarithm, fits a dtype."""
+    limits = np.finfo(dtype)
+    if not np.log(float(limits.tiny)) < log_volume < np.log(float(limits.max)):
+        raise ValueError(
+            f"the volume of the box, exp({log_volume:.6g}), does not fit {dtype}; give "
+            f"means as targets, with a box that is made with normalised=True"
+        )
+
+
+def check_profile(mean: Any, size: Any, eps: Any) -> None:
+    """Raise unless a profile can shift the mean of a field, from the means of it and of
+    its absolute value on the rule."""
+    if not np.isfinite(float(size)):
+        raise ValueError("profile must be finite on the nodes of the rule")
+    if abs(float(mean)) <= 4 * float(eps) * float(size):
+        what = "be zero on every node of" if size == 0.0 else "have mean zero on"
+        raise ValueError(f"profile must not {what} the rule: nothing would be shifted")

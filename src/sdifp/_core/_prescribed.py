@@ -2,17 +2,19 @@
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..invariants import Invariant, Mass, SquaredNorm, Target, Variance
-from ._status import Status
+from ._closed_form import Status
 
 # The invariants that have a short form, an argument of their own, in its order.
 _SHORT = (Mass, SquaredNorm, Variance)
+
+# What targets of the first moment are called.
+_FIRST = ("mass", "mean")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +71,9 @@ class Prescribed:
                 )
                 variance = self.variance_of(k, mean, square)
                 if variance < 0.0:
-                    reason = self._below_the_least(**known)
-                    raise ValueError(self.complaint(k, None, reason))
+                    raise self.error(
+                        k, None, Status.INFEASIBLE, lambda t: t.value(None)
+                    )
             if len(targets) == 2 and nodes == 1 and variance != 0.0:
                 raise ValueError(
                     f"rule must have at least two nodes where {' and '.join(targets)} "
@@ -82,71 +85,37 @@ class Prescribed:
         rounding = max(target.rounding for target in self.of(k).values())
         return float(variance_of(mean, second_moment, rounding))
 
-    def complaint(self, k: int, t: float | None, reason: str) -> str:
-        """The sentence for a component and a time."""
-        which = f" of component {k}" if self.components > 1 else ""
-        when = "" if t is None else f" at t = {t:g}"
-        return f"the targets{which} cannot be met{when}: {reason}"
-
-    def reason(
+    def error(
         self,
         k: int,
+        t: float | None,
         status: Status,
         evaluate: Callable[[Target], float],
-        *,
-        second_moment: float,
-        dtype: str,
-    ) -> str:
-        """Why a status from `DEGENERATE` on came out for component `k`.
+        second_moment: float = 1.0,
+        dtype: str = "float64",
+    ) -> ValueError:
+        """What to raise for a status from `DEGENERATE` on of component `k` at a time.
 
         **Arguments:**
 
-        - `evaluate`: a target at the time in question.
+        - `evaluate`: a target at that time.
         - `second_moment`: that of the raw network on the rule.
         - `dtype`: in which the sums are formed.
         """
         values = {name: evaluate(target) for name, target in self.of(k).items()}
-        spread = {n: v for n, v in values.items() if n != "mass"}
-        asked = ", ".join(f"{n} = {v:g}" for n, v in spread.items())
-        limits = np.finfo(dtype)
-        is_small = second_moment <= float(limits.tiny) / float(limits.eps)
-        if status == Status.NOT_FINITE:
-            for name, value in values.items():
-                if not math.isfinite(value):
-                    return f"{name} = {value:g} is not finite"
-            if math.isfinite(second_moment):
-                return "the corrected field overflows its dtype"
-            return f"the network is not finite on the nodes, or its square in {dtype}"
-        if status == Status.DEGENERATE:
-            if is_small:
-                found = f"zero, or so small that its square underflows {dtype},"
-            elif self.has_profile:
-                found = "a multiple of the profile"
-            else:
-                found = "constant"
-            return f"the network is {found} on the nodes, so no scale gives it {asked}"
-        if status == Status.UNDERFLOW:
-            what = "the network" if is_small else f"the field with {asked}"
-            return (
-                f"{what} is so small that it, or its square in {dtype}, underflows; "
-                f"rescale the problem"
-                + ("" if dtype == "float64" else " or use float64")
-            )
-        if min(spread.values()) < 0.0:
-            return f"{asked} is negative"
-        return self._below_the_least(**values)
-
-    def _below_the_least(self, **values: float) -> str:
-        mass, volume = values["mass"], self.volume
-        if "squared_norm" in values:
-            asked = f"squared_norm = {values['squared_norm']:g}"
-            least = mass * mass / volume
-        else:
-            asked, least = f"variance = {values['variance']:g}", 0.0
-        return (
-            f"{asked} is below the least that a field of mass {mass:g} can have, "
-            f"{least:g}" + (" or more, with a profile" if self.has_profile else "")
+        mass = values.get("mass", 0.0)
+        least = mass * mass / self.volume if "squared_norm" in values else 0.0
+        reason = explain(
+            status,
+            values,
+            second_moment=second_moment,
+            dtype=dtype,
+            has_profile=self.has_profile,
+            least=f"{least:g}" + (" or more, with a profile" * self.has_profile),
         )
+        which = f" of component {k}" if self.components > 1 else ""
+        when = "" if t is None else f" at t = {t:g}"
+        return ValueError(f"the targets{which} cannot be met{when}: {reason}")
 
 
 def prescribe(
@@ -167,7 +136,7 @@ def prescribe(
     - `components`: of the network; None for one that returns a number.
     - `nodes`: how many the rule has.
     """
-    found = [i for cls in _SHORT for i in _from_short(cls, short, components)]
+    found = [i for c in _SHORT for i in _from_short(c, short.get(c.kind), components)]
     found += [_on_component(i, components) for i in invariants]
     # In the order of the short form, component by component.
     found.sort(key=lambda i: (i.index, _SHORT.index(type(i))))
@@ -189,31 +158,26 @@ def prescribe(
 
 
 def _from_short(
-    cls: type[Invariant], short: dict[str, Any], components: int | None
+    cls: type[Invariant], given: Any, components: int | None
 ) -> list[Invariant]:
     """The invariants of one kind that the short form gives: one target, or a list with
     one entry per component."""
-    name, given = cls.kind, short.get(cls.kind)
+    several = components is not None and components > 1
     if isinstance(given, list | tuple):
-        if components is None or len(given) != components:
+        if len(given) != components:
             count = "one number" if components is None else f"{components} components"
             raise ValueError(
-                f"{name} has {len(given)} entries, but the network returns {count}"
+                f"{cls.kind} has {len(given)} entries, but the network returns {count}"
             )
-        given = list(given)
-    elif given is not None and components is not None and components > 1:
+    elif given is not None and several:
         raise ValueError(
-            f"{name} must be a list with one entry for each of the {components} "
+            f"{cls.kind} must be a list with one entry for each of the {components} "
             f"components of the network, None where there is no target"
         )
     else:
         given = [given]
-    several = len(given) > 1
-    return [
-        cls(target, k if several else None)
-        for k, target in enumerate(given)
-        if target is not None
-    ]
+    targets = [(k if several else None, t) for k, t in enumerate(given)]
+    return [cls(target, k) for k, target in targets if target is not None]
 
 
 def _on_component(invariant: Invariant, components: int | None) -> Invariant:
@@ -246,3 +210,50 @@ def variance_of(
     difference = square - np.asarray(mean, np.float64) ** 2
     found = np.where(abs(difference) <= 4.0 * rounding * abs(square), 0.0, difference)
     return float(found) if found.shape == () else found
+
+
+def explain(
+    status: Status,
+    targets: dict[str, float],
+    *,
+    second_moment: float,
+    dtype: str,
+    has_profile: bool,
+    least: str,
+    raw: str = "the network",
+) -> str:
+    """Why a status from `DEGENERATE` on came out.
+
+    **Arguments:**
+
+    - `targets`: by name.
+    - `second_moment`: that of the raw field on the rule.
+    - `dtype`: in which the sums are formed.
+    - `least`: that the target of the second moment could be.
+    - `raw`: what the raw field is called.
+    """
+    spread = {n: v for n, v in targets.items() if n not in _FIRST}
+    asked = ", ".join(f"{n} = {v:g}" for n, v in spread.items())
+    limits = np.finfo(dtype)
+    is_small = second_moment <= float(limits.tiny) / float(limits.eps)
+    if status == Status.NOT_FINITE:
+        for name, value in targets.items():
+            if not np.isfinite(value):
+                return f"{name} = {value:g} is not finite"
+        if np.isfinite(second_moment):
+            return "the corrected field overflows its dtype"
+        return f"{raw} is not finite on the nodes, or its square in {dtype}"
+    if status == Status.DEGENERATE:
+        if is_small:
+            found = f"zero, or so small that its square underflows {dtype},"
+        else:
+            found = "a multiple of the profile" if has_profile else "constant"
+        return f"{raw} is {found} on the nodes, so no scale gives it {asked}"
+    if status == Status.UNDERFLOW:
+        what = raw if is_small else f"the field with {asked}"
+        what += f" is so small that it or its square underflows {dtype}; rescale it"
+        return what + ("" if dtype == "float64" else " or use float64")
+    if min(spread.values()) < 0.0:
+        return f"{asked} is negative"
+    first = next(f"{n} {v:g}" for n, v in targets.items() if n in _FIRST)
+    return f"{asked} is below the least that a field of {first} can have, {least}"

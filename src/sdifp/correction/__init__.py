@@ -2,19 +2,19 @@
 
 from .._core import AbsoluteFloor as AbsoluteFloor
 from .._core import Correction as Correction
+from .._core import Moments as Moments
 from .._core import RelativeFloor as RelativeFloor
 from .._core import Status as Status
-from ._correction import correct as correct
-from ._correction import least_second_moment as least_second_moment
 from ._identities import coefficient_derivatives as coefficient_derivatives
 from ._identities import continuum_errors as continuum_errors
 from ._identities import floor_perturbation as floor_perturbation
-from ._moments import Moments as Moments
 from ._moments import merge_moments as merge_moments
 from ._moments import moments as moments
 from ._moments import moments_about as moments_about
 from ._moments import moments_of_part as moments_of_part
 from ._project import Projection as Projection
+from ._project import correct as correct
+from ._project import least_second_moment as least_second_moment
 from ._project import project as project
 from ._project import project_euclidean as project_euclidean
 

@@ -1,4 +1,7 @@
-"""project: moments, correction and application in one call on arrays."""
+"""The moment projection of arrays: moments, correction and application.
+
+The closed form itself is in `_core`, for all engines.
+"""
 
 import functools
 
@@ -6,18 +9,110 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from .._checks import SUM_TOLERANCE, check_finite, is_concrete
-from .._core import AbsoluteFloor, Correction, RelativeFloor, Status, variance_of
-from ._correction import (
-    Target,
-    as_array,
-    check_combination,
-    correct,
-    least_second_moment,
+from .._core import (
+    AbsoluteFloor,
+    Correction,
+    Moments,
+    RelativeFloor,
+    Status,
+    explain,
+    solve,
+    variance_of,
 )
-from ._moments import Moments, accumulator, check_values, moments_of_part
+from ._moments import accumulator, check_values, moments_of_part
+
+Target = Float[Array | np.ndarray, "..."] | float | np.floating
+
+
+def correct(
+    moments: Moments,
+    *,
+    mean: Target | None = None,
+    second_moment: Target | None = None,
+    variance: Target | None = None,
+    floor: RelativeFloor | AbsoluteFloor = RelativeFloor(),
+    nearest: bool = True,
+    dtype: DTypeLike | None = None,
+) -> Correction:
+    """The correction that gives a field with these moments the target moments.
+
+    `mean` alone is a shift, `second_moment` alone a scaling, `mean` with
+    `second_moment` or `variance` the paper's affine map (theorem on the weighted
+    quadrature projection)::
+
+        u = m + a (f - Q[f]),   a = sqrt(V / Q[(f - Q[f])^2]),   V = s - m^2.
+
+    With a profile phi, put `g = f - (Q[f]/Q[phi]) phi` and `c = m / Q[phi]`; then
+    `u = c phi + a g`, and a is a root of the quadratic `Q[u^2] = s`::
+
+        a = a0 +- sqrt((s - s_least) / Q[g^2]),   a0 = -c Q[g phi] / Q[g^2],
+        s_least = c^2 (Q[phi^2] - Q[g phi]^2 / Q[g^2]).
+
+    The root nearer to f in the rule's norm has the sign of `Q[g f]`: always plus for
+    phi = 1. `nearest=False` takes the other one, which for phi = 1 is the farthest
+    point of the shell.
+
+    Nothing is raised here: look at `status`. Targets must be numbers or have the
+    shape of the moments. `dtype` is that of the values that will be corrected, by
+    default that of the moments.
+    """
+    given = _given(mean, second_moment, variance)
+    like = moments.spread
+    return solve(
+        moments,
+        **{k: _target(v, like) for k, v in given.items()},
+        rounding=max(_rounding(v, like.dtype) for v in given.values()),
+        floor=floor,
+        nearest=nearest,
+        field=jnp.finfo(like.dtype if dtype is None else dtype),
+    )
+
+
+def _given(
+    mean: Target | None, second_moment: Target | None, variance: Target | None
+) -> dict[str, Target]:
+    """The targets that are given, which can be given together."""
+    if mean is None and second_moment is None and variance is None:
+        raise ValueError("give a target: mean, second_moment, or mean and variance")
+    if second_moment is not None and variance is not None:
+        raise ValueError("give second_moment or variance, not both")
+    if variance is not None and mean is None:
+        raise ValueError("variance needs mean as well")
+    given = {"mean": mean, "second_moment": second_moment, "variance": variance}
+    return {k: v for k, v in given.items() if v is not None}
+
+
+def least_second_moment(moments: Moments, mean: Target) -> Float[Array, "..."]:
+    """The least second moment that a field `c phi + a g` of this mean can have:
+    `m^2` where phi = 1, more with a profile."""
+    level = _target(mean, moments.spread) * (moments.weight / moments.profile)
+    overlap, spread = moments.overlap, moments.spread
+    gain = jnp.where(spread > 0.0, overlap**2 / jnp.where(spread > 0.0, spread, 1), 0.0)
+    return level**2 * (moments.profile_square / moments.weight - gain)
+
+
+def _rounding(target: Target, dtype: np.dtype) -> float:
+    """The unit of rounding of a target: it may come in a shorter format."""
+    given = jnp.result_type(target)
+    formats = (given, dtype) if jnp.issubdtype(given, jnp.floating) else (dtype,)
+    return float(max(jnp.finfo(d).eps for d in formats))
+
+
+def _target(target: Target, like: Array) -> Array:
+    return jnp.broadcast_to(_as_array(target, like.dtype), like.shape)
+
+
+def _as_array(target: Target, dtype: np.dtype) -> Array:
+    """A target in a dtype. A number that underflows does not turn into the target 0."""
+    if isinstance(target, float | np.floating | np.ndarray):
+        given = np.asarray(target, np.float64)
+        least = np.maximum(abs(given), float(jnp.finfo(dtype).tiny))
+        target = np.where(given == 0.0, 0.0, np.copysign(least, given))
+    return jnp.asarray(target, dtype)
 
 
 class Projection(eqx.Module):
@@ -95,15 +190,17 @@ def project(
         >>> sdifp.project(np.ones(3), weights, mean=1.0, second_moment=0.5)
         Traceback (most recent call last):
             ...
-        ValueError: second_moment = 0.5 is infeasible with mean = 1.0: no field has \
-these moments, the least second moment possible is 1.0
+        ValueError: the targets cannot be met: second_moment = 0.5 is below the least \
+that a field of mean 1 can have, 1
     """
     if not isinstance(floor, RelativeFloor | AbsoluteFloor):
         raise TypeError(
             f"floor must be a RelativeFloor or an AbsoluteFloor, got {floor!r}"
         )
     values, weights, profile = check_values(values, weights, profile)
-    targets = _check_targets(values, mean, second_moment, variance, profile)
+    if profile is not None and mean is None:
+        raise ValueError("profile has no effect without mean: nothing is shifted")
+    targets = _check_targets(values, _given(mean, second_moment, variance))
     combined = _in_double(targets, with_profile=profile is not None)
     out, raw = _project(values, weights, profile, combined, floor, nearest)
     if throw is not False and is_concrete(out.status):
@@ -112,7 +209,7 @@ these moments, the least second moment possible is 1.0
             lambda a: jax.lax.stop_gradient(a) if isinstance(a, jax.Array) else a,
             (raw, values, targets),
         )
-        _raise_unless_held(out.status, raw, values, weights, profile, targets)
+        _raise_unless_held(out.status, raw, values, targets, profile is not None)
     elif throw:
         bad = out.status >= Status.DEGENERATE
         message = "the targets of this projection do not hold: see its status"
@@ -145,23 +242,14 @@ def _project(
 
 
 def _check_targets(
-    values: Array,
-    mean: Target | None,
-    second_moment: Target | None,
-    variance: Target | None,
-    profile: Array | None,
+    values: Array, given: dict[str, Target]
 ) -> dict[str, Array | np.ndarray]:
-    """Those that are given: arrays of JAX as they are, all others in NumPy, with the
-    digits that they came with."""
-    check_combination(mean, second_moment, variance)
-    given = {"mean": mean, "second_moment": second_moment, "variance": variance}
+    """Arrays of JAX as they are, all others in NumPy, with the digits that they came
+    with."""
     targets = {
         k: jnp.asarray(v) if isinstance(v, jax.Array) else _floating(v)
         for k, v in given.items()
-        if v is not None
     }
-    if profile is not None and mean is None:
-        raise ValueError("profile has no effect without mean: nothing is shifted")
     batch = values.shape[:-1]
     for name, target in targets.items():
         if target.shape not in ((), batch):
@@ -191,87 +279,52 @@ def _in_double(
     in double precision is formed there first; with a profile it is another difference
     that counts."""
     given = dict(targets)
-    both = [given.get(name) for name in ("mean", "second_moment")]
-    if all(isinstance(v, np.ndarray) for v in both) and not with_profile:
-        mean, square = np.asarray(both[0]), np.asarray(given.pop("second_moment"))
+    mean, square = (given.get(name) for name in ("mean", "second_moment"))
+    if (
+        not with_profile
+        and isinstance(mean, np.ndarray)
+        and isinstance(square, np.ndarray)
+    ):
         rounding = max(float(jnp.finfo(v.dtype).eps) for v in (mean, square))
         given["variance"] = np.asarray(variance_of(mean, square, rounding))
-    return {k: as_array(v, jnp.result_type(v)) for k, v in given.items()}
+        del given["second_moment"]
+    return {k: _as_array(v, jnp.result_type(v)) for k, v in given.items()}
 
 
 def _raise_unless_held(
     status: Array,
     raw: Moments,
     values: Array | np.ndarray,
-    weights: Array | np.ndarray,
-    profile: Array | np.ndarray | None,
     targets: dict[str, Array | np.ndarray],
+    has_profile: bool,
 ) -> None:
     """Say for the first field of the batch what is wrong with it."""
-    with_profile = profile is not None
-    worst = np.asarray(status)
-    bad = np.argwhere(worst >= Status.DEGENERATE)
+    found = np.asarray(status)
+    bad = np.argwhere(found >= Status.DEGENERATE)
     if not len(bad):
         return
     at = tuple(bad[0].tolist())
-    where = f" (field {at} of the batch)" if at else ""
-
-    def of(name: str) -> float:
-        return float(np.broadcast_to(np.asarray(targets[name]), worst.shape)[at])
-
-    second = "variance" if "variance" in targets else "second_moment"
-    if worst[at] == Status.NOT_FINITE:
+    if found[at] == Status.NOT_FINITE:
         check_finite("values", values)
-        asked = ", ".join(f"{name} = {of(name):g}" for name in targets)
-        raise ValueError(
-            f"values are too large or too small for the targets {asked}{where}: a sum "
-            f"of squares, the scale or the result overflows {values.dtype}; rescale "
-            f"the field"
-        )
-    if worst[at] == Status.DEGENERATE and values.shape[-1] == 1:
-        raise ValueError(
-            "values on one node have no variance, so mean and second moment cannot "
-            "both be prescribed there; use a rule with two nodes or more"
-        )
-    if worst[at] in (Status.DEGENERATE, Status.UNDERFLOW):
-        own, sums = np.asarray(values, np.float64)[at], accumulator().name
-        w = np.asarray(weights, np.float64)
-        phi = np.ones_like(w) if profile is None else np.asarray(profile, np.float64)
-        varied = own - phi * (w @ own) / (w @ phi) if "mean" in targets else own
-        apart = float(np.max(abs(varied)))
-        advice = "rescale the field" + ("" if sums == "float64" else " or use float64")
-        limits = np.finfo(sums)
-        if apart**2 * limits.eps > limits.tiny and worst[at] == Status.UNDERFLOW:
-            raise ValueError(
-                f"{second} = {of(second):g} is too small for {values.dtype}{where}: "
-                f"the square of the result underflows; {advice}"
-            )
-        if apart > 64 * np.finfo(values.dtype).eps * np.max(abs(own)):
-            raise ValueError(
-                f"values are too small for {sums}{where}: they vary by {apart:.1e}, "
-                f"whose square underflows, so no scale gives them {second} = "
-                f"{of(second):g}; {advice}"
-            )
-        shape = "a multiple of the profile" if with_profile else "constant"
-        if "mean" not in targets:
-            shape = "zero"
-        raise ValueError(
-            f"values are {shape} on the nodes{where}, so no scale gives them "
-            f"{second} = {of(second)}"
-        )
-    if "mean" not in targets:
-        raise ValueError(
-            f"second_moment must not be negative, got {of('second_moment')}{where}"
-        )
-    kind = "field of this form" if with_profile else "field"
-    least = float(np.asarray(least_second_moment(raw, targets["mean"]))[at])
-    if second == "variance":
-        least = max(least - of("mean") ** 2, 0.0)
-    raise ValueError(
-        f"{second} = {of(second)} is infeasible with mean = {of('mean')}{where}: no "
-        f"{kind} has these moments, the least {second.replace('_', ' ')} possible is "
-        f"{least}"
+    wanted = {
+        name: float(np.broadcast_to(np.asarray(target), found.shape)[at])
+        for name, target in targets.items()
+    }
+    mean = wanted.get("mean", 0.0)
+    least = float(np.asarray(least_second_moment(raw, mean))[at])
+    if "variance" in wanted:
+        least = max(least - mean * mean, 0.0)
+    reason = explain(
+        Status(int(found[at])),
+        wanted,
+        second_moment=float(np.asarray(raw.second_moment)[at]),
+        dtype=accumulator().name,
+        has_profile=has_profile,
+        least=f"{least:g}",
+        raw="the field",
     )
+    where = f" of field {at} of the batch" if at else ""
+    raise ValueError(f"the targets{where} cannot be met: {reason}")
 
 
 def project_euclidean(
@@ -293,7 +346,7 @@ def project_euclidean(
         [4.0, 2.0, 2.0]
     """
     values, weights, _ = check_values(values, weights, None)
-    targets = _check_targets(values, mean, None, None, None)
+    targets = _check_targets(values, {"mean": mean})
     if is_concrete(values):
         check_finite("values", values)
     gap = targets["mean"] - moments_of_part(values, weights).mean

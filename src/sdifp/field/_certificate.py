@@ -1,5 +1,8 @@
 """certificate: what holds, measured, on the rule and in the continuum."""
 
+import functools
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -56,8 +59,6 @@ def certify(
         )
     grid = time_list(times)
     point = jnp.asarray(field.rule.block(0, 1)[0][0])
-    # As an array, so that all times share one program.
-    at = lambda t: field.at(None if t is None else jnp.asarray(t))
     prescribed = field.prescribed
 
     def integrals(now: FieldSlice, rule: QuadratureRule) -> np.ndarray:
@@ -65,28 +66,24 @@ def certify(
         found = _means(prescribed.invariants, rule, now, means)
         return prescribed.volume * np.asarray(found, float)
 
-    def measure(t: float | None) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        now = at(t)
-        found = [integrals(now, r) for r in (field.rule, other, *rules)]
-        scale, status = np.asarray(now.scale), np.asarray(now.status)
-        return np.atleast_1d(scale), np.atleast_1d(status), found
+    def at(
+        t: float | None,
+    ) -> tuple[np.ndarray, np.ndarray, Callable[[QuadratureRule], np.ndarray]]:
+        # As an array, so that all times share one program.
+        now = field.at(None if t is None else jnp.asarray(t))
+        scale, status = (np.atleast_1d(np.asarray(a)) for a in (now.scale, now.status))
+        return scale, status, functools.partial(integrals, now)
 
-    def finer(nodes: int, t: float | None) -> tuple[str, np.ndarray]:
-        rule = rule_for(box, nodes, neumann=_even(field.rule), key=for_finer)
-        return rule.name, integrals(at(t), rule)
-
+    even = _even(field.rule)
     output = jax.eval_shape(lambda: field.at(grid[0])(point)).dtype
     return assemble(
         grid,
         prescribed,
-        double_target_at,
-        measure,
-        finer,
-        size=field.rule.size,
-        dimension=field.rule.dimension,
-        rule=repr(field.rule),
-        other_rule=repr(other),
-        replicates=f"{replicates} randomisations of {base!r}",
+        [field.rule, other, *rules],
+        base,
+        evaluate=double_target_at,
+        at=at,
+        finer=lambda nodes: rule_for(box, nodes, neumann=even, key=for_finer),
         eps=float(max(jnp.finfo(d).eps for d in (output, jnp.result_type(float)))),
     )
 

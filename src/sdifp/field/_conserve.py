@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
+from .._checks import check_profile, check_volume
 from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant
@@ -68,13 +68,7 @@ def conserve(
     """
     shape, has_time = _output_shape(net, rule)
     check_subset(gradient, rule)
-    limits = jnp.finfo(jnp.result_type(float))
-    low, high = np.log(float(limits.tiny)), np.log(float(limits.max))
-    if not low < rule.domain.log_volume < high:
-        raise ValueError(
-            f"the volume of the box, exp({rule.domain.log_volume:.6g}), does not fit "
-            f"{limits.dtype}; give means as targets, with Box(..., normalised=True)"
-        )
+    check_volume(rule.domain.log_volume, jnp.result_type(float).name)
     prescribed = prescribe(
         {"mass": mass, "squared_norm": squared_norm, "variance": variance},
         invariants,
@@ -129,8 +123,4 @@ def _check_profile(profile: Callable[[Array], Array], rule: QuadratureRule) -> N
     if shape != ():
         raise ValueError(f"profile must return one number, got shape {shape}")
     mean, size = rule.mean(lambda x: jnp.stack([profile(x), jnp.abs(profile(x))]))
-    eps = float(jnp.finfo(jnp.result_type(float)).eps)
-    if float(size) == 0.0:
-        raise ValueError("profile must not be zero on every node of the rule")
-    if abs(float(mean)) <= 4 * eps * float(size):
-        raise ValueError("profile must not have mean zero on the rule")
+    check_profile(mean, size, jnp.finfo(jnp.result_type(float)).eps)

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._core import Correction, Prescribed
 from .._mesh import device_count
-from ..correction import AbsoluteFloor, Moments, RelativeFloor, Status, correct
+from ..correction import AbsoluteFloor, Moments, RelativeFloor, correct
 from ..invariants import time_list
 from ..quadrature import QuadratureRule
 from ._gradient import GradientMode, check_subset
@@ -101,7 +101,7 @@ class ConservedField(Field):
         )
         now.check()
         numbers = jnp.moveaxis(series, -1, 0)
-        return Expansion(now, Correction.of(list(numbers)))
+        return Expansion(now, Correction(*numbers))
 
     def over(self, net: Callable[..., Array]) -> "ConservedField":
         """The same with another network of the same kind."""
@@ -208,14 +208,14 @@ def _correction_at(
     dtype = jax.eval_shape(lambda x: evaluate(field.net, x, time), point).dtype
     parts, means = [], []
     for k in range(field.prescribed.components):
-        own = raw if raw.pivot.ndim == 0 else _component(raw, k)
+        own = raw if raw.pivot.ndim == 0 else raw.component(k)
         wanted = field.prescribed.moments(k, lambda target: target_at(target, time))
         mean = wanted.get("mean")
         means.append(None if mean is None else jnp.asarray(mean, own.pivot.dtype))
         parts.append(
             correct(own, **wanted, floor=field.floor, dtype=dtype)
             if wanted
-            else _identity(own)
+            else Correction.identity(own.pivot)
         )
     if raw.pivot.ndim == 0:
         correction = parts[0]
@@ -235,21 +235,3 @@ class _OnNodes(eqx.Module):
         values = jax.vmap(lambda x: evaluate(self.net, x, self.time))(nodes)
         phi = None if self.profile is None else jax.vmap(self.profile)(nodes)
         return jnp.moveaxis(values, 0, -1), phi
-
-
-def _component(raw: Moments, k: int) -> Moments:
-    return Moments(
-        raw.pivot[k],
-        raw.weight,
-        raw.profile,
-        raw.profile_square,
-        raw.residual[k],
-        raw.cross[k],
-        raw.square[k],
-    )
-
-
-def _identity(raw: Moments) -> Correction:
-    zero = jnp.zeros_like(raw.pivot)
-    status = jnp.full(zero.shape, Status.REGULAR, jnp.int32)
-    return Correction(jnp.ones_like(zero), zero, zero, zero, status)

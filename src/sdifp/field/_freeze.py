@@ -148,16 +148,7 @@ class FrozenField(eqx.Module):
         tables, saved = load_frozen(file, profile is not None)
         params, rest = eqx.partition(net, eqx.is_array)
         leaves = _leaves(net)
-        wanted = {
-            # Formats that NumPy lacks (bfloat16) are stored as plain bytes.
-            k: (
-                a.shape,
-                None if (d := np.dtype(a.dtype)).kind == "V" else d,
-                d.itemsize,
-            )
-            for k, a in leaves.items()
-        }
-        fit_arrays(file, saved, wanted)
+        fit_arrays(file, saved, leaves)
         new = [
             jnp.asarray(
                 a.view(b.dtype) if (a := saved[k]).dtype.kind == "V" else a, b.dtype

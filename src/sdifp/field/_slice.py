@@ -87,14 +87,14 @@ class FieldSlice(Field):
         t = None
         if time is not None and (1 in (time.size, len(rows)) or time.size == len(rows)):
             t = float(time.reshape(-1)[min(at, time.size - 1)])
-        reason = self.prescribed.reason(
+        raise self.prescribed.error(
             k,
+            t,
             Status(int(rows[at, k])),
             lambda target: _value_of(target, t),
             second_moment=self._size(at, k) ** 2,
             dtype=self.moments.pivot.dtype.name,
         )
-        raise ValueError(self.prescribed.complaint(k, t, reason))
 
     def _size(self, at: int, k: int) -> float:
         """About the root mean square of the raw network, of one entry of a batch."""
@@ -146,7 +146,7 @@ class FieldSlice(Field):
     def expand(self, t: Array | None, order: int) -> Expansion:
         del t, order
         numbers = [c[None] for c in self.correction.coefficients]
-        return Expansion(self, Correction.of(numbers))
+        return Expansion(self, Correction(*numbers))
 
 
 def _numbers(array: Any) -> np.ndarray | None:

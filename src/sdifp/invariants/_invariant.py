@@ -1,16 +1,55 @@
-"""What an invariant is. Arrays may be NumPy's, JAX's or PyTorch's."""
+"""What an invariant and its target are. Arrays may be NumPy's, JAX's or PyTorch's."""
 
 import abc
 import dataclasses
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ._target import Target
-
 Array = Any
+
+
+class Target:
+    """A number or a function of t, as one constant without leaves."""
+
+    def __init__(self, name: str, given: Any) -> None:
+        self.is_function = callable(given)
+        self.name = name
+        self.rounding = float(np.finfo(np.float64).eps)
+        "the relative rounding error of a number"
+        if callable(given):
+            self.given: float | Callable[[Any], Any] = given
+            return
+        array = np.asarray(given)
+        if array.shape != () or not np.issubdtype(array.dtype, np.number):
+            raise ValueError(
+                f"{name} must be a number or a function of t for each component, got "
+                f"{given!r}"
+            )
+        if np.iscomplexobj(array) or not np.isfinite(array):
+            raise ValueError(f"{name} must be real and finite, got {given!r}")
+        self.given = float(array)
+        if array.dtype in (np.float16, np.float32):
+            self.rounding = float(np.finfo(array.dtype).eps)
+
+    def value(self, t: Any) -> Any:
+        """The target at time t, as it was given: a number is a Python float."""
+        value = self.given(t) if callable(self.given) else self.given
+        return float(value) if isinstance(value, int | float | np.number) else value
+
+    def __hash__(self) -> int:
+        return hash((self.given, self.rounding))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and (self.given, self.rounding) == (
+            other.given,
+            other.rounding,
+        )
+
+    def __repr__(self) -> str:
+        return repr(self.given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +70,8 @@ class Invariant(abc.ABC):
     "the name of the short form, such as `mass`"
     density_in_words: ClassVar[str]
     "what is integrated, such as `u^2`"
+    is_central: ClassVar[bool] = False
+    "whether the density is about the mean"
 
     def __post_init__(self) -> None:
         if self.target is not None and not isinstance(self.target, Target):
@@ -66,10 +107,11 @@ class Invariant(abc.ABC):
         """What is integrated, from the values of its component and the prescribed mean
         of that (zero where there is none)."""
 
-    @abc.abstractmethod
     def value(self, integral: float, mass_error: float, volume: float) -> float:
         """The invariant, from the integral of its density and the error of the mass of
         its component."""
+        # The density is about the prescribed mean, not about that of the field.
+        return integral - mass_error**2 / volume if self.is_central else integral
 
     @abc.abstractmethod
     def unit(self, target: Array, squared_norm: Array, volume: float, xp: Any) -> Array:
@@ -104,3 +146,13 @@ def relative_error(
     """
     unit = invariant.unit(target, xp.abs(squared_norm), volume, xp)
     return (value - target) / xp.where(unit > 0.0, unit, 1.0)
+
+
+def time_list(times: Any) -> list[float] | list[None]:
+    """The times to look at; one without a name for a network without time."""
+    if times is None:
+        return [None]
+    grid: list[float] = np.ravel(np.asarray(times, float)).tolist()
+    if not grid:
+        raise ValueError("times must hold at least one time, got none")
+    return grid

@@ -17,10 +17,6 @@ class Mass(Invariant):
         del mean
         return u
 
-    def value(self, integral: float, mass_error: float, volume: float) -> float:
-        del mass_error, volume
-        return integral
-
     def unit(self, target: Any, squared_norm: Any, volume: float, xp: Any) -> Any:
         # A mass of zero has no relative error: the size of the field stands in.
         return xp.maximum(xp.abs(target), xp.sqrt(volume * squared_norm))

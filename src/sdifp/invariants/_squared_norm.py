@@ -18,10 +18,6 @@ class SquaredNorm(Invariant):
         del mean
         return u**2
 
-    def value(self, integral: float, mass_error: float, volume: float) -> float:
-        del mass_error, volume
-        return integral
-
     def unit(self, target: Any, squared_norm: Any, volume: float, xp: Any) -> Any:
         del squared_norm, volume
         return xp.abs(target)

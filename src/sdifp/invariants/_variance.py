@@ -14,13 +14,10 @@ class Variance(Invariant):
 
     kind: ClassVar[str] = "variance"
     density_in_words: ClassVar[str] = "(u - m)^2"
+    is_central: ClassVar[bool] = True
 
     def density(self, u: Any, mean: Any) -> Any:
         return (u - mean) ** 2
-
-    def value(self, integral: float, mass_error: float, volume: float) -> float:
-        # The density is about the prescribed mean, not about that of the field.
-        return integral - mass_error**2 / volume
 
     def unit(self, target: Any, squared_norm: Any, volume: float, xp: Any) -> Any:
         del volume

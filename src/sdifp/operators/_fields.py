@@ -64,7 +64,7 @@ def corrected(
     def value(*coefficients: Array) -> Array:
         assert raw.value is not None
         known = None if phi is None or phi.value is None else phi.value[None]
-        return Correction.of(coefficients)(raw.value[None], known)[0]
+        return Correction(*coefficients)(raw.value[None], known)[0]
 
     total = affine(raw.total, None if phi is None else phi.total)
     gradient = raw.gradient

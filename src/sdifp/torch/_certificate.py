@@ -1,5 +1,7 @@
 """certificate: what holds, measured, on the rule and in the continuum."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,7 +9,7 @@ import torch
 
 from .._core import Certificate, assemble
 from ..invariants import densities, time_list
-from ._field import ConservedField, check_same_box
+from ._field import ConservedField
 from ._module import dtype_of
 from ._rule import Rule
 from ._slice import FieldSlice
@@ -28,45 +30,37 @@ def certify(
     from ..field import independent_rule
     from ..quadrature import rule_for
 
-    device = field.rule.nodes.device
-    own = field.rule
+    own, device = field.rule, field.rule.nodes.device
     box = Box(own.lower, own.upper, own.periodic.tolist(), own.normalised)
     keys = jax.random.split(jax.random.key(seed), 3)
-    base = independent_rule(box, field.rule.size, keys[0])
-    rules = [Rule.of(r).to(device) for r in base.replicates(keys[1], replicates)]
+    base = independent_rule(box, own.size, keys[0])
     if other_rule is None:
-        other_rule = independent_rule(box, field.rule.size, keys[2])
-    other = Rule.of(other_rule).to(device)
-    check_same_box("other_rule", other, field.rule)
+        other_rule = independent_rule(box, own.size, keys[2])
+    rules = [own, own.like("other_rule", other_rule)]
+    rules += [Rule.of(r).to(device) for r in base.replicates(keys[1], replicates)]
+    finer_key = jax.random.fold_in(keys[0], 1)
 
-    def measure(t: float | None) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    def at(
+        t: float | None,
+    ) -> tuple[np.ndarray, np.ndarray, Callable[[Rule], np.ndarray]]:
         with torch.no_grad():
             now = field.at(t)
-            found = [_integrals(field, now, r) for r in (field.rule, other, *rules)]
-            scale, status = (a.reshape(-1).cpu() for a in (now.scale, now.status))
-        return scale.numpy(), status.numpy(), found
-
-    def finer(nodes: int, t: float | None) -> tuple[str, np.ndarray]:
-        found = rule_for(box, nodes, key=jax.random.fold_in(keys[0], 1))
-        with torch.no_grad():
-            integrals = _integrals(field, field.at(t), Rule.of(found).to(device))
-        return found.name, integrals
+        scale, status = (a.reshape(-1).cpu().numpy() for a in (now.scale, now.status))
+        return scale, status, functools.partial(_integrals, field, now)
 
     return assemble(
         time_list(times),
         field.prescribed,
-        field.target_at,
-        measure,
-        finer,
-        size=field.rule.size,
-        dimension=field.rule.dimension,
-        rule=repr(field.rule),
-        other_rule=repr(other),
-        replicates=f"{replicates} randomisations of {base!r}",
+        rules,
+        base,
+        evaluate=field.target_at,
+        at=at,
+        finer=lambda nodes: Rule.of(rule_for(box, nodes, key=finer_key)).to(device),
         eps=float(torch.finfo(dtype_of(field.net)).eps),
     )
 
 
+@torch.no_grad()
 def _integrals(field: ConservedField, now: FieldSlice, rule: Rule) -> np.ndarray:
     """Of the density of each invariant, and of the square of each component."""
     nodes, sums = rule.nodes.to(dtype_of(field.net)), []

@@ -3,17 +3,21 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._core import AbsoluteFloor, RelativeFloor, prescribe
+from .._core import (
+    AbsoluteFloor,
+    RelativeFloor,
+    check_profile,
+    check_volume,
+    prescribe,
+)
 from ..invariants import Invariant
-from ._field import ConservedField, check_subset
+from ._field import ConservedField
 from ._gradient import Exact, GradientMode
 from ._module import check_module, check_rows, find_call
 from ._rule import Rule
-from ._targets import without_tensors
 
 
 def conserve(
@@ -39,16 +43,9 @@ def conserve(
         treats every row by itself. It is kept, not copied.
     - `rule`: the quadrature rule on which the integrals hold: a rule of `sdifp`, or a
         `Rule`. It moves to the device of the module.
-    - `mass`: the integral of u over the box: a number, or a differentiable function
-        of a tensor of times, one number each. For several components a list with one
-        entry each, None where there is no target; components without targets are left
-        as they are.
-    - `squared_norm`: the integral of u^2, likewise. Either may be left out.
-    - `variance`: the integral of `(u - m)^2`, where m is the mean of u: that is
-        `squared_norm - mass^2 / volume`, instead of the squared norm. It keeps the
-        digits of a variation that is small beside the mean.
-    - `invariants`: the same as objects, `Mass(1.0)`, `SquaredNorm(2.0, component=1)`;
-        `mass`, `squared_norm` and `variance` are their short form.
+    - `mass`, `squared_norm`, `variance`, `invariants`: the integrals, as in
+        `sdifp.conserve`: numbers, or differentiable functions of a tensor of times, one
+        number each.
     - `profile`: the function of points (N, d) that the shift multiplies; one that
         vanishes on the boundary keeps homogeneous Dirichlet data.
     - `gradient`: how the moments are differentiated with respect to the parameters:
@@ -84,26 +81,14 @@ def conserve(
     device = check_module(module, gradient)
     if device is not None:
         rule = rule.to(device)
-    check_subset(gradient, rule)
-    takes, shape = find_call(module, rule, has_time)
-    components = shape[1] if len(shape) == 2 and shape[1] > 1 else None
-    limits = np.finfo(np.float64)
-    low, high = np.log(limits.tiny), np.log(limits.max)
-    if not low < rule.log_volume < high:
-        raise ValueError(
-            f"the volume of the box, exp({rule.log_volume:.6g}), does not fit float64; "
-            f"give means as targets, with a rule on Box(..., normalised=True) or "
-            f"Rule(..., normalised=True)"
-        )
+    call, components = find_call(module, rule, has_time)
+    check_volume(rule.log_volume, "float64")
     short = {"mass": mass, "squared_norm": squared_norm, "variance": variance}
     prescribed = prescribe(
-        {
-            name: without_tensors(name, given, components)
-            for name, given in short.items()
-        },
+        {name: _without_tensors(name, g, components) for name, g in short.items()},
         invariants,
         components=components,
-        has_time=takes != "x",
+        has_time=call.has_time,
         has_profile=profile is not None,
         volume=rule.volume,
         nodes=rule.size,
@@ -114,12 +99,10 @@ def conserve(
         module,
         rule,
         prescribed,
+        call,
         profile=profile,
         gradient=gradient,
         floor=floor,
-        takes=takes,
-        is_flat=len(shape) == 1,
-        components=components,
     )
     if times is not None:
         field.check(times)
@@ -136,10 +119,21 @@ def _check_profile(profile: Callable[[Tensor], Tensor], rule: Rule) -> None:
     if values.requires_grad:
         raise ValueError("profile must not have parameters that require grad")
     terms = rule.weights * values.double().reshape(-1)
-    if not bool(torch.isfinite(terms).all()):
-        raise ValueError("profile must be finite on the nodes of the rule")
-    mean, size = float(terms.sum()), float(terms.abs().sum())
-    if size == 0.0:
-        raise ValueError("profile must not be zero on every node of the rule")
-    if abs(mean) <= 4 * torch.finfo(torch.float64).eps * size:
-        raise ValueError("profile must not have mean zero on the rule")
+    check_profile(terms.sum(), terms.abs().sum(), torch.finfo(torch.float64).eps)
+
+
+def _without_tensors(name: str, given: Any, components: int | None) -> Any:
+    """Targets as a user gives them, with numbers in place of tensors; a list of one is
+    taken for one component."""
+    entries = list(given) if isinstance(given, list | tuple) else [given]
+    for k, entry in enumerate(entries):
+        if isinstance(entry, Tensor):
+            if entry.requires_grad:
+                raise ValueError(
+                    f"{name} must not be a tensor that requires grad; give a function "
+                    f"of t that returns it"
+                )
+            known = entry.float() if entry.dtype == torch.bfloat16 else entry
+            entries[k] = known.cpu().numpy()
+    whole = isinstance(given, list | tuple) and (components, len(entries)) != (None, 1)
+    return entries if whole else entries[0]

@@ -3,27 +3,22 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .._core import (
     AbsoluteFloor,
     Correction,
-    FieldLimits,
     Prescribed,
     RelativeFloor,
     solve,
 )
 from ..invariants import Target, time_list
-from ._buffers import float64_apply
 from ._gradient import GradientMode, Subsampled
-from ._module import Parameters, call_module, check_rows, device_of, dtype_of
-from ._moments import moments_at
-from ._rule import Rule
+from ._module import Call, Parameters, check_rows, device_of, dtype_of
+from ._moments import Network, Part, moments_at
+from ._rule import Rule, float64_apply
 from ._slice import FieldSlice
-from ._sums import Network, Part
-from ._targets import target_at
 
 if TYPE_CHECKING:
     from .._core import Certificate
@@ -47,19 +42,20 @@ class ConservedField(nn.Module):
         net: nn.Module,
         rule: Rule,
         prescribed: Prescribed,
+        call: Call,
         *,
         profile: Callable[[Tensor], Tensor] | None,
         gradient: GradientMode,
         floor: RelativeFloor | AbsoluteFloor,
-        takes: str,
-        is_flat: bool,
-        components: int | None,
     ) -> None:
         super().__init__()
+        if isinstance(gradient, Subsampled) and gradient.k > rule.size:
+            raise ValueError(
+                f"k must be at most the {rule.size} nodes of the rule, got {gradient.k}"
+            )
         self.net, self.rule = net, rule
-        self.prescribed, self.profile = prescribed, profile
+        self.prescribed, self.call, self.profile = prescribed, call, profile
         self.gradient, self.floor = gradient, floor
-        self.takes, self.is_flat, self.components = takes, is_flat, components
         # Targets that are modules themselves move and train with the field.
         given = [invariant.target.given for invariant in prescribed.invariants]
         self.targets = nn.ModuleList(g for g in given if isinstance(g, nn.Module))
@@ -71,7 +67,7 @@ class ConservedField(nn.Module):
     @property
     def has_time(self) -> bool:
         """Whether the field depends on time."""
-        return self.takes != "x"
+        return self.call.has_time
 
     def forward(self, x: Tensor, t: Tensor | float | None = None) -> Tensor:
         """The field at points and times.
@@ -84,34 +80,13 @@ class ConservedField(nn.Module):
             *distinct* time costs one quadrature.
         """
         self._check_input("x", x)
-        d = self.rule.dimension
-        times: Any = t
-        if self.takes == "xt" and t is None and x.shape[-1:] == (d + 1,):
-            x, times = x[..., :d], x[..., d]
-        if x.shape[-1:] != (d,):
-            and_time = f", or ({d + 1},) with the time" if self.takes == "xt" else ""
-            raise ValueError(
-                f"x must have {d} coordinates on its last axis{and_time}, got shape "
-                f"{tuple(x.shape)}"
-            )
-        if isinstance(times, Tensor):
-            points = x.shape[:-1]
-            if times.shape == (*points, 1):
-                times = times[..., 0]
-            if times.shape != points and times.numel() != 1:
-                raise ValueError(
-                    f"t must be one time or have shape {tuple(points)} or "
-                    f"{(*points, 1)}, one for each point of x, got "
-                    f"{tuple(times.shape)}"
-                )
+        x, times = self.call.split(x, t)
         return self.at(times)(x)
 
     def at(self, t: Tensor | float | None = None) -> FieldSlice:
         """The field at one time, or at several, of any shape; left out if the network
         has none."""
-        if (t is not None) != self.has_time:
-            need = "be given" if self.has_time else "be left out: the network has none"
-            raise ValueError(f"t must {need}, got {t!r}")
+        self.call.check_time(t)
         check_rows(self.net)
         parameters = dict(self.net.named_parameters())
         if self._has_parameters and not parameters:
@@ -134,7 +109,7 @@ class ConservedField(nn.Module):
             self.gradient,
         )
         parts, means = [], []
-        limits = FieldLimits.of(torch.finfo(dtype_of(self.net)))
+        limits = torch.finfo(dtype_of(self.net))
         for k in range(self.prescribed.components):
             own, eps = raw.component(k), torch.finfo(torch.float64).eps
             targets = self.prescribed.moments(k, lambda g: target_at(g, times))
@@ -145,31 +120,13 @@ class ConservedField(nn.Module):
                 else:
                     targets[name] = torch.full_like(times, value)
             means.append(targets.get("mean"))
-            if targets:
-                parts.append(
-                    solve(
-                        own,
-                        **targets,
-                        rounding=eps,
-                        floor=self.floor,
-                        field=limits,
-                    )
-                )
-            else:
-                zero = torch.zeros_like(own.pivot)
-                none = zero.to(torch.int32)
-                one = torch.ones_like(zero)
-                parts.append(Correction(one, zero, zero, zero, none))
+            parts.append(
+                solve(own, **targets, rounding=eps, floor=self.floor, field=limits)
+                if targets
+                else Correction.identity(own.pivot)
+            )
         correction = Correction(*(torch.stack(c, -1) for c in zip(*parts, strict=True)))
         return FieldSlice(self, given, raw, correction, means)
-
-    def raw(
-        self, x: Tensor, t: Tensor | None, parameters: Parameters | None = None
-    ) -> Tensor:
-        """The network at points (N, d) and times (N,), one column a component; with
-        parameters other than its own if given."""
-        out = call_module(self.net, self.takes, x, t, parameters)
-        return out[:, None] if self.is_flat else out
 
     def profile_at(self, x: Tensor) -> Tensor | None:
         """The profile at points (N, d), in float64."""
@@ -178,7 +135,8 @@ class ConservedField(nn.Module):
         return self.profile(x).double().reshape(len(x))
 
     def _evaluate(self, nodes: Tensor, times: Tensor, parameters: Parameters) -> Tensor:
-        return self.raw(nodes.to(dtype_of(self.net)), times, parameters).double()
+        x = nodes.to(dtype_of(self.net))
+        return self.call.raw(self.net, x, times, parameters).double()
 
     def _subset_part(self) -> Part | None:
         if self._subset is None or self._factor is None:
@@ -192,11 +150,12 @@ class ConservedField(nn.Module):
             raise TypeError(
                 f"{name} must hold floating-point numbers, got {given.dtype}"
             )
-        for what, device in (
-            ("the rule", self.rule.nodes.device),
-            ("the network", device_of(self.net) or self.rule.nodes.device),
-        ):
-            if device != given.device:
+        devices = {
+            "the rule": self.rule.nodes.device,
+            "the network": device_of(self.net),
+        }
+        for what, device in devices.items():
+            if device not in (None, given.device):
                 raise ValueError(
                     f"{name} must be on the device of the field, got {name} on "
                     f"{given.device} and {what} on {device}; move the whole field "
@@ -228,19 +187,14 @@ class ConservedField(nn.Module):
     def on(self, rule: Any) -> "ConservedField":
         """The same network, not a copy of it, conserving on another rule of the same
         box."""
-        other = Rule.of(rule).to(self.rule.nodes.device)
-        check_same_box("rule", other, self.rule)
-        check_subset(self.gradient, other)
         return ConservedField(
             self.net,
-            other,
+            self.rule.like("rule", rule),
             self.prescribed,
+            self.call,
             profile=self.profile,
             gradient=self.gradient,
             floor=self.floor,
-            takes=self.takes,
-            is_flat=self.is_flat,
-            components=self.components,
         )
 
     def check(self, times: Any = None) -> None:
@@ -266,12 +220,10 @@ class ConservedField(nn.Module):
 
         **Arguments:**
 
-        - `times`: the first and the last time, between which a Chebyshev grid is
-            refined until the tolerance is met, or a whole grid of your own. Left out
-            if the network has no time.
-        - `tolerance`: the error of the interpolated scale and shift, relative,
-            measured half way between the nodes; by default 1e-9. A feature narrower
-            than the gaps is not seen.
+        - `times`: the first and the last time, or a whole grid; left out if the network
+            has no time. See `sdifp.field.ConservedField.freeze`.
+        - `tolerance`: the relative error of the interpolated scale and shift, measured
+            half way between the nodes; by default 1e-9.
         """
         from ._freeze import freeze
 
@@ -292,10 +244,7 @@ class ConservedField(nn.Module):
 
         - `times`: the times to look at; left out if the network has no time.
         - `seed`: of the independent rule and the randomisations.
-        - `other_rule`: the independent rule; by default a shifted lattice or scrambled
-            Sobol points, at least as many as the rule has.
-        - `replicates`: independent randomisations of such a rule that estimate the
-            continuum.
+        - `other_rule`, `replicates`: as in `sdifp.field.ConservedField.certificate`.
 
         The independent rules are made by `sdifp`, which imports JAX.
         """
@@ -309,22 +258,27 @@ class ConservedField(nn.Module):
         return f"targets={targets}, gradient={self.gradient}"
 
 
-def check_same_box(name: str, rule: Rule, other: Rule) -> None:
-    """Raise unless both rules have the same bounds."""
-    if not all(
-        np.array_equal(a, b)
-        for a, b in ((rule.lower, other.lower), (rule.upper, other.upper))
-    ):
+def target_at(target: Target, times: Tensor) -> Tensor | float:
+    """A target at times of shape (N,), in the dtype that it comes in: a number as a
+    Python float."""
+    try:
+        value = target.value(times)
+    except torch.OutOfMemoryError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"{name} must live on the box of the field, {other.lower.tolist()} to "
-            f"{other.upper.tolist()}, got {rule.lower.tolist()} to "
-            f"{rule.upper.tolist()}"
-        )
-
-
-def check_subset(gradient: GradientMode, rule: Rule) -> None:
-    """Raise if there are fewer nodes than the gradient is to be estimated from."""
-    if isinstance(gradient, Subsampled) and gradient.k > rule.size:
+            f"{target.name} must be a function of a tensor of times, made of torch's "
+            f"operations; for times of shape {tuple(times.shape)} it failed with: "
+            f"{error}"
+        ) from error
+    if isinstance(value, float):
+        return value
+    out = value if isinstance(value, Tensor) else times.new_tensor(value)
+    out = out.to(times.device)
+    if out.shape not in ((), times.shape) or not out.is_floating_point():
         raise ValueError(
-            f"k must be at most the {rule.size} nodes of the rule, got {gradient.k}"
+            f"{target.name} must return one floating-point number for each time, got "
+            f"{out.dtype} of shape {tuple(out.shape)} for times of shape "
+            f"{tuple(times.shape)}"
         )
+    return out.expand(times.shape)

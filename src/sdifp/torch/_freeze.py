@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .._core import FrozenTables, Status, fit_arrays, load_frozen, save_frozen, tabulate
-from ._buffers import float64_apply
+from .._core import FrozenTables, fit_arrays, load_frozen, save_frozen, tabulate
 from ._field import ConservedField
-from ._module import call_module, device_of, dtype_of
+from ._module import CALLS, Call, device_of, dtype_of
+from ._rule import float64_apply
 
-_TABLES = ("times", "weights", "scales", "shifts", "accuracy", "form")
-_CALLS = ("x", "xt", "x, t")
+_TABLES = ("times", "weights", "scales", "shifts", "accuracy")
 
 # Derivatives by t that a frozen field has.
 _ORDERS = 4
@@ -45,24 +44,28 @@ class FrozenField(nn.Module):
     def __init__(
         self,
         net: nn.Module,
-        tables: dict[str, Tensor],
+        tables: FrozenTables,
+        takes: str,
         profile: Callable[[Tensor], Tensor] | None,
     ) -> None:
         super().__init__()
         self.net, self.profile = net, profile
-        dimension, takes, flat, has_profile = tables["form"].tolist()
-        self.dimension, self.takes = dimension, _CALLS[takes]
-        self.is_flat = bool(flat)
-        if bool(has_profile) != (profile is not None):
-            need = "needs" if has_profile else "has no"
-            raise ValueError(f"the field {need} a profile, got profile = {profile!r}")
-        for name in _TABLES:
-            self.register_buffer(name, tables[name])
-        both = torch.cat([tables["scales"], tables["shifts"]], 1)
-        slopes, rows = _slopes(tables["times"], tables["weights"]), [both]
+        self.call = Call(takes, tables.dimension, tables.scales.ndim == 1)
+        rows = len(tables.scales)
+        arrays = (
+            np.zeros(1) if tables.times is None else tables.times,
+            np.ones(1) if tables.weights is None else tables.weights,
+            tables.scales.reshape(rows, -1),
+            tables.shifts.reshape(rows, -1),
+            tables.accuracy,
+        )
+        for name, array in zip(_TABLES, arrays, strict=True):
+            self.register_buffer(name, torch.tensor(array, dtype=torch.float64))
+        slopes = _slopes(self.times, self.weights)
+        series = [torch.cat([self.scales, self.shifts], 1)]
         for _ in range(_ORDERS):
-            rows.append(slopes @ rows[-1])
-        self.register_buffer("_series", torch.cat(rows, 1), persistent=False)
+            series.append(slopes @ series[-1])
+        self.register_buffer("_series", torch.cat(series, 1), persistent=False)
 
     def coefficients(self, t: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Scale and shift at times of shape (N,), one column a component.
@@ -98,58 +101,43 @@ class FrozenField(nn.Module):
 
     def forward(self, x: Tensor, t: Tensor | float | None = None) -> Tensor:
         """The field at points and times, called as the field that was frozen."""
-        d = self.dimension
-        times: Any = t
-        if self.takes == "xt" and t is None and x.shape[-1] == d + 1:
-            x, times = x[..., :d], x[..., d]
-        if x.shape[-1] != d:
-            raise ValueError(
-                f"x must have {d} coordinates on its last axis, got shape "
-                f"{tuple(x.shape)}"
-            )
-        if (times is not None) != (self.takes != "x"):
-            need = "be given" if t is None else "be left out: the network has none"
-            raise ValueError(f"t must {need}, got {t!r}")
+        x, times = self.call.split(x, t)
+        self.call.check_time(times)
         shape = x.shape[:-1]
-        x = x.reshape(-1, d)
+        x = x.reshape(-1, self.call.dimension)
         if times is not None:
             if not isinstance(times, Tensor):
                 times = x.new_tensor(times, dtype=torch.float64)
-            times = times[..., 0] if times.shape == (*shape, 1) else times
-            times = times.expand(shape).reshape(-1)
+            # Not len(x), a constant to torch.export.
+            times = times.reshape(-1).expand(x.shape[0])
         scale, shift = self.coefficients(times)
-        raw = call_module(self.net, self.takes, x, times)
-        values = raw[:, None] if self.is_flat else raw
+        raw = self.call.raw(self.net, x, times)
         if self.profile is not None:
             shift = shift * self.profile(x).double().reshape(-1, 1)
-        out = (scale * values.double() + shift).to(raw.dtype)
-        return (
-            out[:, 0].reshape(shape)
-            if self.is_flat
-            else out.reshape(*shape, out.shape[1])
-        )
+        out = (scale * raw.double() + shift).to(raw.dtype)
+        return self.call.shaped(out, shape)
 
     def save(self, file: str | Path) -> None:
         """Write the tables of scale and shift and the `state_dict` of the network to an
         `.npz` file, without pickle and with a checksum. A file of that name is replaced
         when the new one is complete, and not before."""
-        times, weights, scales, shifts, accuracy = (
-            getattr(self, name).cpu().numpy() for name in _TABLES[:-1]
+        times, weights, scales, shifts = (
+            getattr(self, name).cpu().numpy() for name in _TABLES[:4]
         )
-        if self.takes == "x":
-            times = weights = None
-        if self.is_flat:
+        if self.call.is_flat:
             scales, shifts = scales[:, 0], shifts[:, 0]
-        has_profile, state = self.profile is not None, self.net.state_dict()
-        save_frozen(
-            file,
-            FrozenTables(
-                *(times, weights, scales, shifts),
-                *(float(accuracy), self.dimension, has_profile),
-            ),
-            {"takes": np.array(self.takes)}
-            | {f"net.{k}": _as_numpy(f"net.{k}", v) for k, v in state.items()},
+        timed = self.call.has_time
+        tables = FrozenTables(
+            times if timed else None,
+            weights if timed else None,
+            scales,
+            shifts,
+            float(self.accuracy),
+            self.call.dimension,
+            self.profile is not None,
         )
+        takes = {"takes": np.array(self.call.takes)}
+        save_frozen(file, tables, takes | _state(self.net))
 
     @staticmethod
     def load(
@@ -168,47 +156,23 @@ class FrozenField(nn.Module):
         """
         tables, saved = load_frozen(file, profile is not None)
         takes = str(saved.pop("takes", ""))
-        if takes not in _CALLS or (takes == "x") != (tables.times is None):
+        if takes not in CALLS or (takes == "x") != (tables.times is None):
             raise ValueError(f"{file} is not a frozen field of sdifp.torch")
-        state = net.state_dict()
-        arrays = {f"net.{k}": _as_numpy(f"net.{k}", v) for k, v in state.items()}
-        wanted = {
-            k: (a.shape, None if a.dtype.kind == "V" else a.dtype, a.dtype.itemsize)
-            for k, a in arrays.items()
+        fit_arrays(file, saved, _state(net))
+        copied = copy.deepcopy(net)
+        state = {
+            k: _as_tensor(saved[f"net.{k}"], v.dtype)
+            for k, v in net.state_dict().items()
         }
-        fit_arrays(file, saved, wanted)
-        rows, copied = len(tables.scales), copy.deepcopy(net)
-        copied.load_state_dict(
-            {k: _as_tensor(saved[f"net.{k}"], v.dtype) for k, v in state.items()}
-        )
-        form = tables.dimension, _CALLS.index(takes), tables.scales.ndim == 1
-        field = FrozenField(
-            copied,
-            _tensors(
-                np.zeros(1) if tables.times is None else tables.times,
-                np.ones(1) if tables.weights is None else tables.weights,
-                tables.scales.reshape(rows, -1),
-                tables.shifts.reshape(rows, -1),
-                tables.accuracy,
-            )
-            | {"form": torch.tensor([*form, tables.has_profile], dtype=torch.int64)},
-            profile,
-        )
+        copied.load_state_dict(state)
+        field = FrozenField(copied, tables, takes, profile)
         return field.to(device_of(net) or "cpu")
 
 
-def _tensors(
-    times: np.ndarray,
-    weights: np.ndarray,
-    scales: np.ndarray,
-    shifts: np.ndarray,
-    accuracy: float,
-) -> dict[str, Tensor]:
-    arrays = (times, weights, scales, shifts, np.asarray(accuracy))
-    return {
-        name: torch.tensor(array, dtype=torch.float64)
-        for name, array in zip(_TABLES[:-1], arrays, strict=True)
-    }
+def _state(net: nn.Module) -> dict[str, np.ndarray]:
+    """The `state_dict` of a network as arrays."""
+    state = net.state_dict().items()
+    return {f"net.{k}": _as_numpy(f"net.{k}", v) for k, v in state}
 
 
 def _as_numpy(name: str, tensor: Any) -> np.ndarray:
@@ -237,33 +201,31 @@ def freeze(field: ConservedField, times: Any, tolerance: float | None) -> Frozen
     """Tabulate scale and shift; see `ConservedField.freeze`."""
     device = field.rule.nodes.device
 
-    def sample(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        with torch.no_grad():
-            now = field.at(torch.as_tensor(grid, device=device))
-            bad = (now.status >= int(Status.DEGENERATE)).reshape(len(grid), -1).any(1)
-            if bool(bad.any()):
-                field.check(grid[bad.cpu().numpy()])
-            size = now.moments.second_moment.sqrt().cpu().numpy()
-            both = [a.reshape(len(grid), -1) for a in (now.scale, now.shift)]
-            return torch.stack(both, 1).cpu().numpy(), size
+    @torch.no_grad()
+    def sample(grid: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        now = field.at(None if grid is None else torch.as_tensor(grid, device=device))
+        now.check()
+        rows = 1 if grid is None else len(grid)
+        both = [a.reshape(rows, -1) for a in (now.scale, now.shift)]
+        size = now.moments.second_moment.sqrt()
+        return torch.stack(both, 1).cpu().numpy(), size.cpu().numpy()
 
     if (times is not None) != field.has_time:
         need = "be given: the field depends on" if field.has_time else "be left out: no"
         raise ValueError(f"times must {need} time")
     if times is None:
-        field.check()
-        with torch.no_grad():
-            now = field.at()
-        row = torch.stack([a.reshape(1, -1) for a in (now.scale, now.shift)], 1).cpu()
-        grid, weights, table, accuracy = np.zeros(1), np.ones(1), row.numpy(), 0.0
+        grid, weights, table, accuracy = None, None, sample(None)[0], 0.0
     else:
         eps = torch.finfo(dtype_of(field.net)).eps
         grid, weights, table, accuracy = tabulate(sample, times, tolerance, eps)
-    tables = _tensors(grid, weights, table[:, 0], table[:, 1], accuracy)
-    call, has_profile = _CALLS.index(field.takes), field.profile is not None
-    form = field.rule.dimension, call, int(field.is_flat), int(has_profile)
-    tables["form"] = torch.tensor(form)
-    return FrozenField(copy.deepcopy(field.net), tables, field.profile).to(device)
+    if field.call.is_flat:
+        table = table[..., 0]
+    d, has_profile = field.call.dimension, field.profile is not None
+    tables = FrozenTables(
+        grid, weights, table[:, 0], table[:, 1], accuracy, d, has_profile
+    )
+    net = copy.deepcopy(field.net)
+    return FrozenField(net, tables, field.call.takes, field.profile).to(device)
 
 
 def _slopes(nodes: Tensor, weights: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Subsampled:
     - `k`: how many nodes the gradient is estimated from.
     - `stratified`: nodes that are spread as evenly as the rule knows how, instead of
         `k` nodes at random; see `Rule.sample`.
-    - `chunk`: how many rows, nodes times times, the network is evaluated on at once.
+    - `chunk`: as for `Exact`.
     """
 
     k: int
@@ -61,7 +61,7 @@ class Detached:
 
     **Arguments:**
 
-    - `chunk`: how many rows, nodes times times, the network is evaluated on at once.
+    - `chunk`: as for `Exact`.
     """
 
     chunk: int = _CHUNK

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,23 +16,76 @@ from ._rule import Rule
 
 Parameters = Mapping[str, Tensor]
 
+CALLS = ("x", "xt", "x, t")
+"""The ways to call a module: with points; points and times side by side; or both."""
 
-def call_module(
-    module: nn.Module,
-    takes: str,
-    x: Tensor,
-    t: Tensor | None,
-    parameters: Parameters | None = None,
-) -> Tensor:
-    """A module at points (N, d) and times (N,), called in its own way; with parameters
-    other than its own if given."""
-    arguments: tuple[Tensor, ...] = (x,)
-    if t is not None and takes != "x":
-        column = t.to(x.dtype)[:, None]
-        arguments = (torch.cat([x, column], -1),) if takes == "xt" else (x, column)
-    if parameters is None:
-        return module(*arguments)
-    return functional_call(module, dict(parameters), arguments)
+
+class Call(NamedTuple):
+    """How a module is called."""
+
+    takes: str
+    "one of `CALLS`"
+    dimension: int
+    is_flat: bool
+    "whether it returns (N,) and not columns"
+
+    @property
+    def has_time(self) -> bool:
+        """Whether it depends on time."""
+        return self.takes != "x"
+
+    def check_time(self, t: Any) -> None:
+        """Raise unless a time is given where one is needed."""
+        if (t is not None) != self.has_time:
+            need = "be given" if self.has_time else "be left out: the network has none"
+            raise ValueError(f"t must {need}, got {t!r}")
+
+    def split(self, x: Tensor, t: Any) -> tuple[Tensor, Any]:
+        """Points (..., d), and one time or one for each of them, (...)."""
+        d = self.dimension
+        if self.takes == "xt" and t is None and x.shape[-1:] == (d + 1,):
+            x, t = x[..., :d], x[..., d]
+        if x.shape[-1:] != (d,):
+            and_time = f", or ({d + 1},) with the time" if self.takes == "xt" else ""
+            raise ValueError(
+                f"x must have {d} coordinates on its last axis{and_time}, got shape "
+                f"{tuple(x.shape)}"
+            )
+        if isinstance(t, Tensor):
+            points = x.shape[:-1]
+            if t.shape == (*points, 1):
+                t = t[..., 0]
+            if t.shape != points and t.numel() != 1:
+                raise ValueError(
+                    f"t must be one time or have shape {tuple(points)} or "
+                    f"{(*points, 1)}, one for each point of x, got {tuple(t.shape)}"
+                )
+        return x, t
+
+    def raw(
+        self,
+        module: nn.Module,
+        x: Tensor,
+        t: Tensor | None,
+        parameters: Parameters | None = None,
+    ) -> Tensor:
+        """A module at points (N, d) and times (N,), one column a component; with
+        parameters other than its own if given."""
+        arguments: tuple[Tensor, ...] = (x,)
+        if t is not None and self.has_time:
+            pair = x, t.to(x.dtype)[:, None]
+            arguments = (torch.cat(pair, -1),) if self.takes == "xt" else pair
+        if parameters is None:
+            out = module(*arguments)
+        else:
+            out = functional_call(module, dict(parameters), arguments)
+        return out[:, None] if self.is_flat else out
+
+    def shaped(self, values: Tensor, shape: torch.Size) -> Tensor:
+        """Columns as the module returns them, for points of this shape."""
+        if self.is_flat:
+            return values[:, 0].reshape(shape)
+        return values.reshape(*shape, values.shape[1])
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
@@ -92,27 +145,23 @@ def check_module(module: nn.Module, gradient: GradientMode) -> torch.device | No
 
 def find_call(
     module: nn.Module, rule: Rule, has_time: bool | None
-) -> tuple[str, tuple[int, ...]]:
-    """How a module is called, and the shape of its output for three points."""
+) -> tuple[Call, int | None]:
+    """How a module is called, and how many components it has, None for one."""
     d = rule.dimension
     unit = torch.tensor([[0.25], [0.5], [0.8125]], dtype=torch.float64)
-    bounds = torch.as_tensor(np.stack([rule.lower, rule.upper]))
-    x = bounds[0] + (bounds[1] - bounds[0]) * unit
+    lower, upper = (torch.as_tensor(np.array(b)) for b in (rule.lower, rule.upper))
+    x = lower + (upper - lower) * unit
     x = x.to(rule.nodes.device, dtype_of(module))
     t = x.new_tensor([[0.25], [0.5], [0.75]])
-    ways = {
-        "x, t": lambda n: module(x[:n], t[:n]),
-        "xt": lambda n: module(torch.cat([x, t], -1)[:n]),
-        "x": lambda n: module(x[:n]),
-    }
+    ways = {"x, t": (x, t), "xt": (torch.cat([x, t], -1),), "x": (x,)}
     found: dict[str, Any] = {}
     errors = []
-    for takes, call in ways.items():
+    for takes, arguments in ways.items():
         if has_time is not None and (takes != "x") != has_time:
             continue
         try:
             with torch.no_grad():
-                found[takes] = call(3)
+                found[takes] = module(*arguments)
         except Exception as error:
             first = next(iter(str(error).splitlines()), "")
             errors.append(f"{takes}: {type(error).__name__}: {first}")
@@ -140,7 +189,7 @@ def find_call(
             f"{tuple(out.shape)}"
         )
     with torch.no_grad():
-        again = ways[takes](2)
+        again = module(*(a[:2] for a in ways[takes]))
     size = float(out.abs().max())
     if math.isfinite(size) and not torch.allclose(
         again, out[:2], rtol=1e-2, atol=1e-2 * size
@@ -150,11 +199,11 @@ def find_call(
             "and three points together were unlike two of them"
         )
     constant = {k: p.detach() for k, p in module.named_parameters()}
-    arguments = {"x, t": (x, t), "xt": (torch.cat([x, t], -1),), "x": (x,)}[takes]
-    if functional_call(module, constant, arguments).requires_grad:
+    if functional_call(module, constant, ways[takes]).requires_grad:
         raise ValueError(
             "module must not use tensors that require grad beside its own parameters, "
             "for their gradient through the moments would be lost; make them "
             "parameters of the module"
         )
-    return takes, tuple(out.shape)
+    components = out.shape[1] if out.ndim == 2 and out.shape[1] > 1 else None
+    return Call(takes, d, out.ndim == 1), components

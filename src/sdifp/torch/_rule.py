@@ -1,6 +1,7 @@
 """Quadrature rules as tensors."""
 
 import copy
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from .._core import check_weights
-from ._buffers import float64_apply
+
+
+def float64_apply(self: nn.Module, fn: Any, recurse: bool = True) -> Any:
+    """The method `_apply` of a module whose own buffers move with it from device to
+    device, and stay in float64 where `.float()` or `.half()` changes its parameters."""
+    before = {k: b for k, b in self._buffers.items() if b is not None}
+    out = nn.Module._apply(self, fn, recurse)
+    for name, buffer in before.items():
+        now = self._buffers[name]
+        if buffer.dtype == torch.float64 and now is not None:
+            self._buffers[name] = buffer.to(now.device)
+    return out
 
 
 class Rule(nn.Module):
@@ -58,14 +70,12 @@ class Rule(nn.Module):
     ) -> None:
         super().__init__()
         self.lower, self.upper = (np.array(b, np.float64) for b in (lower, upper))
-        if self.lower.ndim != 1 or self.lower.shape != self.upper.shape:
+        fits = self.lower.ndim == 1 and self.lower.shape == self.upper.shape
+        width = self.upper - self.lower if fits else np.zeros(1)
+        if not np.all(np.isfinite(width) & (width > 0.0)):
             raise ValueError(
-                f"lower and upper must be lists of numbers, one an axis, got {lower!r} "
-                f"and {upper!r}"
-            )
-        if not np.all(np.isfinite(self.upper - self.lower) & (self.upper > self.lower)):
-            raise ValueError(
-                f"upper must be above lower on every axis, got {lower!r} and {upper!r}"
+                f"upper must be above lower on every axis, one finite number per axis, "
+                f"got {lower!r} and {upper!r}"
             )
         self.periodic = np.broadcast_to(np.asarray(periodic, bool), self.lower.shape)
         self.normalised = normalised
@@ -95,6 +105,17 @@ class Rule(nn.Module):
         self.register_buffer("nodes", inside_box, persistent=False)
         self.register_buffer("weights", _weights(weights, points), persistent=False)
         self.register_buffer("_unit", None, persistent=False)
+
+    def like(self, name: str, rule: Any) -> "Rule":
+        """Another rule of the same box, on the same device; `name` is the argument."""
+        other = Rule.of(rule).to(self.nodes.device)
+        mine, its = ([r.lower.tolist(), r.upper.tolist()] for r in (self, other))
+        if its != mine:
+            raise ValueError(
+                f"{name} must live on the box of the field, {mine[0]} to {mine[1]}, "
+                f"got {its[0]} to {its[1]}"
+            )
+        return other
 
     @staticmethod
     def of(rule: Any) -> "Rule":
@@ -166,15 +187,7 @@ class Rule(nn.Module):
 
     def resample(self, generator: torch.Generator | None = None) -> None:
         """Replace the nodes by fresh ones of the same kind."""
-        device = self.nodes.device
-        source = device if generator is None else generator.device
-
-        def uniform(*shape: int) -> Tensor:
-            out = torch.rand(
-                shape, generator=generator, device=source, dtype=torch.float64
-            )
-            return out.to(device)
-
+        uniform = functools.partial(self._uniform, generator)
         if self._family == "independent":
             unit = uniform(self.size, self.dimension)
         elif self._family in ("shifted", "lattice"):
@@ -192,7 +205,7 @@ class Rule(nn.Module):
                 f"on a fully periodic box can"
             )
         if self._folded.any():
-            folded = torch.as_tensor(self._folded, device=device)
+            folded = torch.as_tensor(self._folded, device=unit.device)
             unit = torch.where(folded, 1.0 - (2.0 * unit - 1.0).abs(), unit)
         low, high = (self._like(b, unit) for b in (self.lower, self.upper))
         self.nodes = torch.minimum(low + (high - low) * unit, high)
@@ -238,9 +251,14 @@ class Rule(nn.Module):
             return index, equal
         edges = torch.arange(k + 1, device=device) * self.size // k
         lengths = edges.diff()
-        steps = torch.rand(k, generator=generator, device=source, dtype=torch.float64)
-        steps = (steps.to(device) * lengths).long().clamp(max=lengths - 1)
+        steps = (self._uniform(generator, k) * lengths).long().clamp(max=lengths - 1)
         return edges[:-1] + steps, lengths.double()
+
+    def _uniform(self, generator: torch.Generator | None, *shape: int) -> Tensor:
+        device = self.nodes.device
+        source = device if generator is None else generator.device
+        options: Any = {"device": source, "dtype": torch.float64}
+        return torch.rand(shape, generator=generator, **options).to(device)
 
     def _like(self, bounds: np.ndarray, points: Tensor) -> Tensor:
         return torch.as_tensor(bounds, dtype=points.dtype, device=points.device)

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._core import Correction, Status
-from ._moments import Moments
+from .._core import Correction, Moments, Status
 
 
 class FieldSlice:
@@ -22,8 +21,7 @@ class FieldSlice:
         means: list[Tensor | None],
     ) -> None:
         self._field, self._times, self.moments = field, times, moments
-        self._correction = correction
-        self.means = means
+        self._correction, self.means = correction, means
 
     @property
     def scale(self) -> Tensor:
@@ -44,7 +42,7 @@ class FieldSlice:
         """Of the shape of the times, and of the components where there are several."""
         shape = () if self._times is None else self._times.shape
         rows = rows.reshape(*shape, rows.shape[-1])
-        return rows if self._field.components is not None else rows[..., 0]
+        return rows if rows.shape[-1] > 1 else rows[..., 0]
 
     def __call__(self, x: Tensor) -> Tensor:
         """The field at points of shape (..., d): all of one time, or one for each.
@@ -64,15 +62,11 @@ class FieldSlice:
                 )
             times = times.reshape(-1).expand(shape.numel())
         x = x.reshape(-1, x.shape[-1])
-        raw = field.raw(x, times)
+        raw = field.call.raw(field.net, x, times)
         phi = field.profile_at(x)
         phi = None if phi is None else phi[:, None]
         out = self._correction.apply(raw.double(), phi).to(raw.dtype)
-        return (
-            out[:, 0].reshape(shape)
-            if field.is_flat
-            else out.reshape(*shape, out.shape[1])
-        )
+        return field.call.shaped(out, shape)
 
     def check(self) -> None:
         """Raise `ValueError` if the targets are not met here and the numbers can be
@@ -88,20 +82,15 @@ class FieldSlice:
         if is_met:
             return
         row, k = torch.nonzero(status >= int(Status.DEGENERATE))[0].tolist()
-        field = self._field
-        t = (
-            None
-            if self._times is None
-            else float(self._times.detach().reshape(-1)[row])
-        )
-        reason = field.prescribed.reason(
+        t, field = self._times, self._field
+        time = None if t is None else float(t.detach().reshape(-1)[row])
+        raise field.prescribed.error(
             k,
+            time,
             Status(int(status[row, k])),
-            lambda target: field.target_at(target, t),
+            lambda target: field.target_at(target, time),
             second_moment=float(self.moments.second_moment[row, k].detach()),
-            dtype="float64",
         )
-        raise ValueError(field.prescribed.complaint(k, t, reason))
 
     def gauge(self) -> Tensor:
         """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets,

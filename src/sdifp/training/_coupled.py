@@ -52,7 +52,7 @@ def expansion_at(u: Any, t: Float[Array, ""], order: int) -> Expansion | None:
         return None
     series, hopeless = found.correction, found.now.is_hopeless
     kept = [jnp.where(hopeless, jnp.nan, c) for c in series.coefficients]
-    return Expansion(found.now, Correction.of(kept))
+    return Expansion(found.now, Correction(*kept))
 
 
 def rows_and_derivatives(

@@ -1,8 +1,8 @@
 """A network with prescribed integrals."""
 
-import functools
+import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -14,10 +14,9 @@ from .._mesh import device_count
 from ..correction import AbsoluteFloor, Moments, RelativeFloor, Status, correct
 from ..invariants import time_list
 from ..quadrature import QuadratureRule
-from ._gradient import GradientMode, check_subset
-from ._protocol import Expansion, Field, Profile
-from ._slice import FieldSlice, evaluate
-from ._targets import Times, target_at
+from ._gradient import GradientMode
+from ._protocol import Expansion, Field, Profile, evaluate
+from ._slice import FieldSlice, Times, target_at
 
 if TYPE_CHECKING:
     from .._core import Certificate
@@ -85,23 +84,18 @@ class ConservedField(Field):
         if t is None:
             return self.at().expand(None, 0)
 
-        def value(t: Array) -> tuple[Array, FieldSlice]:
-            now = self.at(t)
-            return jnp.stack(now.correction.coefficients, -1)[None], now
+        def series(t: Array, order: int) -> tuple[Array, FieldSlice]:
+            if order == 0:
+                now = self.at(t)
+                return jnp.stack(now.correction.coefficients, -1)[None], now
+            found, change, now = jax.jvp(
+                lambda t: series(t, order - 1), (t,), (jnp.ones_like(t),), has_aux=True
+            )
+            return jnp.concatenate([found, change[-1:]]), now
 
-        def with_next(f: Any) -> Any:
-            def longer(t: Array) -> tuple[Array, FieldSlice]:
-                found, change, now = jax.jvp(f, (t,), (jnp.ones_like(t),), has_aux=True)
-                return jnp.concatenate([found, change[-1:]]), now
-
-            return longer
-
-        series, now = functools.reduce(lambda f, _: with_next(f), range(order), value)(
-            t
-        )
+        found, now = series(t, order)
         now.check()
-        numbers = jnp.moveaxis(series, -1, 0)
-        return Expansion(now, Correction.of(list(numbers)))
+        return Expansion(now, Correction.of(list(jnp.moveaxis(found, -1, 0))))
 
     def over(self, net: Callable[..., Array]) -> "ConservedField":
         """The same with another network of the same kind."""
@@ -134,7 +128,7 @@ class ConservedField(Field):
                 f"rule must live on the box of the field, {self.rule.domain}, got "
                 f"{rule.domain}"
             )
-        check_subset(self.gradient, rule)
+        self.gradient.check(rule)
         return eqx.tree_at(lambda u: u.rule, self, rule)
 
     def freeze(
@@ -177,9 +171,7 @@ class ConservedField(Field):
         """
         from ._certificate import certify
 
-        return certify(
-            self, times, key=key, other_rule=other_rule, replicates=replicates
-        )
+        return certify(self, times, key, other_rule, replicates)
 
     def check(self, times: Times | None = None) -> None:
         """Raise `ValueError` if a target cannot be met, naming the first time.
@@ -206,22 +198,26 @@ def _correction_at(
     raw = field.gradient.moments(live, dead, field.rule)
     point = jax.ShapeDtypeStruct((field.rule.dimension,), jnp.result_type(float))
     dtype = jax.eval_shape(lambda x: evaluate(field.net, x, time), point).dtype
+    scalar = raw.pivot.ndim == 0
     parts, means = [], []
     for k in range(field.prescribed.components):
-        own = raw if raw.pivot.ndim == 0 else _component(raw, k)
+        own = raw
+        if not scalar:
+            names = ("pivot", "residual", "cross", "square")
+            part = {name: getattr(raw, name)[k] for name in names}
+            own = dataclasses.replace(raw, **part)
         wanted = field.prescribed.moments(k, lambda target: target_at(target, time))
         mean = wanted.get("mean")
         means.append(None if mean is None else jnp.asarray(mean, own.pivot.dtype))
-        parts.append(
-            correct(own, **wanted, floor=field.floor, dtype=dtype)
-            if wanted
-            else _identity(own)
-        )
-    if raw.pivot.ndim == 0:
-        correction = parts[0]
-    else:
-        correction = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-    return raw, correction, tuple(means)
+        if wanted:
+            part_of = correct(own, **wanted, floor=field.floor, dtype=dtype)
+        else:
+            zero = jnp.zeros_like(own.pivot)
+            status = jnp.full(zero.shape, Status.REGULAR, jnp.int32)
+            part_of = Correction(jnp.ones_like(zero), zero, zero, zero, status)
+        parts.append(part_of)
+    stack = lambda *leaves: leaves[0] if scalar else jnp.stack(leaves)
+    return raw, jax.tree.map(stack, *parts), tuple(means)
 
 
 class _OnNodes(eqx.Module):
@@ -235,21 +231,3 @@ class _OnNodes(eqx.Module):
         values = jax.vmap(lambda x: evaluate(self.net, x, self.time))(nodes)
         phi = None if self.profile is None else jax.vmap(self.profile)(nodes)
         return jnp.moveaxis(values, 0, -1), phi
-
-
-def _component(raw: Moments, k: int) -> Moments:
-    return Moments(
-        raw.pivot[k],
-        raw.weight,
-        raw.profile,
-        raw.profile_square,
-        raw.residual[k],
-        raw.cross[k],
-        raw.square[k],
-    )
-
-
-def _identity(raw: Moments) -> Correction:
-    zero = jnp.zeros_like(raw.pivot)
-    status = jnp.full(zero.shape, Status.REGULAR, jnp.int32)
-    return Correction(jnp.ones_like(zero), zero, zero, zero, status)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.stats.qmc
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import output_of
 from .._core import Certificate, assemble
 from .._domain import Box
 from ..invariants import Invariant, densities, time_list
@@ -49,8 +50,6 @@ def certify(
         raise ValueError(
             f"other_rule must live on the box of the field, {box}, got {other.domain}"
         )
-    grid = time_list(times)
-    point = jnp.asarray(field.rule.block(0, 1)[0][0])
     # As an array, so that all times share one program.
     at = lambda t: field.at(None if t is None else jnp.asarray(t))
     prescribed = field.prescribed
@@ -73,9 +72,9 @@ def certify(
         rule = rule_for(box, nodes, neumann=even, key=for_finer)
         return rule.name, integrals(at(t), rule)
 
-    output = jax.eval_shape(lambda: field.at(grid[0])(point)).dtype
+    output = output_of(field.net, box.dimension, field.has_time).dtype
     return assemble(
-        grid,
+        time_list(times),
         prescribed,
         double_target_at,
         measure,

@@ -128,4 +128,7 @@ def _check_profile(profile: Callable[[Array], Array], rule: QuadratureRule) -> N
     mean, size = rule.mean(lambda x: jnp.stack([profile(x), jnp.abs(profile(x))]))
     eps = float(jnp.finfo(jnp.result_type(float)).eps)
     if abs(float(mean)) <= 4 * eps * float(size):
-        raise ValueError(f"profile must not have mean zero on the rule, got {mean:g}")
+        raise ValueError(
+            f"profile must not be zero on every node of the rule, or have mean zero "
+            f"there, got mean {float(mean):g}"
+        )

@@ -88,7 +88,7 @@ class FieldSlice(DeterministicField):
         at, k = np.argwhere(rows >= Status.DEGENERATE)[0].tolist()
         time = None if self.time is None else _numbers(self.time)
         t = None
-        if time is not None and time.size in (1, len(rows)):
+        if time is not None and (len(rows) == 1 or time.size in (1, len(rows))):
             t = float(time.reshape(-1)[min(at, time.size - 1)])
         pivot, square = (
             abs(by_entry(a)[at, k]) for a in (self.moments.pivot, self.moments.square)

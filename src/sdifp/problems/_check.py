@@ -61,12 +61,9 @@ def check_problem(problem: "Problem", key: Array) -> None:
 def _check_conditions(problem: "Problem") -> None:
     """Refuse walls at which nothing is said of u: the solution is not unique then, and
     a network that is trained converges to any of them."""
-    if problem.profile is not None:
-        # It vanishes on all walls that are not Neumann, which is looked at below.
-        return
-    periodic = problem.domain.periodic
-    free = np.flatnonzero(~periodic & ~np.asarray(problem.neumann))
-    if not free.size:
+    free = np.flatnonzero(~problem.domain.periodic & ~np.asarray(problem.neumann))
+    # A profile vanishes on all walls that are not Neumann, which is looked at below.
+    if problem.profile is not None or not free.size:
         return
     named = ", ".join(map(str, free[:_AXES])) + (", ..." if free.size > _AXES else "")
     axes, walls = ("axis", "its") if free.size == 1 else ("axes", "their")
@@ -104,12 +101,8 @@ def _look(
         integrals["reference"] = _integrals(problem, rules, reference, times)
     target = lambda i: jax.lax.map(lambda t: problem.mean_target(i, t), times)
     targets = {invariant.name: target(invariant) for invariant in problem.invariants}
-    return {
-        "initial": start,
-        "pairs": pairs,
-        "integrals": integrals,
-        "targets": targets,
-    }
+    out = {"initial": start, "pairs": pairs, "integrals": integrals}
+    return out | {"targets": targets}
 
 
 def _rules(problem: "Problem", key: Array) -> list[QuadratureRule]:

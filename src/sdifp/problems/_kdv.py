@@ -107,7 +107,11 @@ def solve(start: Float[np.ndarray, " n"], duration: float) -> Spectral:
         u = np.fft.irfft(modes.view(complex) * rotation)
         return (-3j * k * kept * np.fft.rfft(u * u) / rotation).view(float)
 
-    nodes, fit = _chebyshev_fit(_DEGREE)
+    # Nodes in (-1, 1), and the matrix from values there to Chebyshev coefficients.
+    angles = np.pi * (np.arange(_DEGREE)[::-1] + 0.5) / _DEGREE
+    nodes = np.cos(angles)
+    fit = 2.0 * np.cos(np.arange(_DEGREE)[:, None] * angles) / _DEGREE
+    fit[0] /= 2.0
     times = (np.arange(_PIECES)[:, None] + 0.5 * (nodes + 1.0)) / _PIECES * duration
     done = scipy.integrate.solve_ivp(
         rate,
@@ -123,11 +127,3 @@ def solve(start: Float[np.ndarray, " n"], duration: float) -> Spectral:
     modes[..., 1:] *= 2.0
     fitted = fit @ modes
     return Spectral(fitted.real, -fitted.imag, duration)
-
-
-def _chebyshev_fit(degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes in (-1, 1), and the matrix from values there to Chebyshev coefficients."""
-    angles = np.pi * (np.arange(degree)[::-1] + 0.5) / degree
-    fit = 2.0 * np.cos(np.arange(degree)[:, None] * angles) / degree
-    fit[0] /= 2.0
-    return np.cos(angles), fit

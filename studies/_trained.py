@@ -50,7 +50,7 @@ def outcome(
     nodes = np.concatenate([x for x, _ in places.values()])
     got, exact = (np.asarray(v) for v in _on_nodes(problem, u, nodes, times))
     wanted = np.asarray([targets(problem, t) for t in times.tolist()])
-    # The error of a mass that is small is relative to the root of the energy.
+    # The error of a mass that is small is relative to the root of the squared norm.
     units = np.stack(
         [np.maximum(abs(wanted[:, 0]), np.sqrt(wanted[:, 1])), wanted[:, 1]], 1
     )

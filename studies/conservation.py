@@ -271,13 +271,13 @@ STUDY = Study(
     labels=("tab:conservation_all",),
     text=(
         "Each method is trained on each equation, with residual points on a fixed "
-        "uniform grid and random. Errors of mass (c1) and energy (c2) are relative and "
-        "the worst over time: on the rule that the method uses (for those that use "
-        "none, the one that SDIFP uses), in the continuum (on an independent, finer "
-        "rule), and on 10 000 random points. PINN-SC is a penalty, PINN-proj a "
-        "projection on a fixed grid in the graph, PostHoc a plain training that is "
-        "corrected afterwards; SDIFP has the rule that suits the box, and Monte Carlo "
-        "nodes as in the paper. The paper shows advection only."
+        "uniform grid and random. Errors of mass (c1) and squared norm (c2) are "
+        "relative and the worst over time: on the rule that the method uses (for "
+        "those that use none, the one that SDIFP uses), in the continuum (on an "
+        "independent, finer rule), and on 10 000 random points. PINN-SC is a penalty, "
+        "PINN-proj a projection on a fixed grid in the graph, PostHoc a plain training "
+        "that is corrected afterwards; SDIFP has the rule that suits the box, and "
+        "Monte Carlo nodes as in the paper. The paper shows advection only."
     ),
     cases=cases,
     measure=measure,

@@ -1,4 +1,4 @@
-"""Mass and energy of all methods over time, and their errors."""
+"""Mass and squared norm of all methods over time, and their errors."""
 
 from typing import Any
 
@@ -110,7 +110,7 @@ def _claims(rows: Rows) -> list[Claim]:
 
 STUDY = Study(
     name="integrals-over-time",
-    title="Mass and energy over time",
+    title="Mass and squared norm over time",
     labels=(
         "fig:ct_curves_fix",
         "fig:ct_curves_mc",
@@ -132,7 +132,7 @@ STUDY = Study(
         "c2_continuum": "c2, continuum",
     },
     draw=_draw,
-    alt="Errors of mass and energy over time for seven methods",
+    alt="Errors of mass and squared norm over time for seven methods",
     claims=_claims,
     reasons=conservation.STUDY.reasons,
     seeds=conservation.STUDY.seeds,

@@ -36,19 +36,20 @@ _QUADRATIC: dict[Setting, tuple[int, ...]] = {
 }
 _MEAN, _SECOND = 0.3, 2.0
 _ITERATIONS = 200
+_BOTH = "mean and squared norm"
 
 
 def _cases(setting: Setting) -> list[Case]:
     return [{"constraint": "mean", "N": n} for n in _LINEAR[setting]] + [
-        {"constraint": "mean and energy", "N": n} for n in _QUADRATIC[setting]
+        {"constraint": _BOTH, "N": n} for n in _QUADRATIC[setting]
     ]
 
 
 def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     rng = np.random.default_rng(seed)
-    n, both = case["N"], case["constraint"] == "mean and energy"
+    n, both = case["N"], case["constraint"] == _BOTH
     weights = np.full(n, 1.0 / n)
-    # Less energy than is asked for: a convex set cannot ask for more.
+    # A squared norm below the one asked for: a convex set cannot ask for a larger one.
     raw = jnp.asarray(0.5 * rng.standard_normal(n))
     asked: dict[str, Any] = {"mean": _MEAN}
     if both:
@@ -77,8 +78,8 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
 
 
 def _pinet(weights: np.ndarray, both: bool) -> Any:
-    """Pinet's layer: the mean as an equality, the energy as the convex inequality that
-    it can have."""
+    """Pinet's layer: the mean as an equality, the squared norm as the convex
+    inequality that it can have."""
     pinet = importlib.import_module("pinet")
     kinds = importlib.import_module("pinet.constraints.non_linear_types")
     given = importlib.import_module("pinet.dataclasses")
@@ -127,7 +128,7 @@ def _constants(run: Any) -> int:
 def _draw(rows: Rows) -> Figure:
     figure = new_figure(11.0, 3.8)
     axes = figure.subplots(1, 3)
-    for constraint, dash in (("mean", "-"), ("mean and energy", "--")):
+    for constraint, dash in (("mean", "-"), (_BOTH, "--")):
         for name, label, colour, marker in (
             ("pinet", "Pinet", ORANGE, "s"),
             ("ours", "closed form", BLUE, "o"),
@@ -141,20 +142,26 @@ def _draw(rows: Rows) -> Figure:
             ):
                 x, y = rows.line("N", f"{name}_{quantity}", constraint=constraint)
                 axis.loglog(x, np.maximum(y, least), dash, **style)
-            if constraint == "mean and energy":
+            if constraint == _BOTH:
                 x, y = rows.line("N", f"{name}_second", constraint=constraint)
                 axes[2].loglog(x, np.maximum(y, ZERO), dash, **style)
     plain(axes[0], "Time of one projection", "values N", "ms")
     plain(axes[1], "Memory: temporaries and matrices kept", "values N", "bytes")
-    plain(axes[2], "Error of the energy", "values N", "relative")
-    axes[0].legend(fontsize=8, frameon=False)
+    plain(axes[2], "Error of the squared norm", "values N", "relative")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=4,
+        fontsize=8,
+        frameon=False,
+    )
     axes[2].set_ylim(ZERO, 10.0)
     axes[2].xaxis.set_minor_formatter(NullFormatter())
     return figure
 
 
 def _claims(rows: Rows) -> list[Claim]:
-    linear, both = ({"constraint": c} for c in ("mean", "mean and energy"))
+    linear, both = ({"constraint": c} for c in ("mean", _BOTH))
     largest = max(row["case"]["N"] for row in rows.where("pinet_ms", **linear))
     ratio = rows.one("pinet_ms", N=largest, **linear) / rows.one(
         "ours_ms", N=largest, **linear
@@ -168,15 +175,15 @@ def _claims(rows: Rows) -> list[Claim]:
             "Pinet projects onto affine and convex sets; its guarantees do not reach "
             "the quadratic equality.",
             CONFIRMED if miss > 0.1 and exact < 1e-12 else NOT,
-            f"With the convex inequality in place of the equality the energy stays off "
-            f"by {miss:.2f}; the closed form is off by {exact:.0e}.",
+            f"With the convex inequality in place of the equality the squared norm "
+            f"stays off by {miss:.2f}; the closed form is off by {exact:.0e}.",
         ),
         Claim(
             "Projecting a dense vector couples all points in a linear system.",
             CONFIRMED if power > 1.5 else NOT,
-            f"With the energy its memory grows like N to the power {power:.1f}: its "
-            f"interface takes a matrix of N x N for a norm of N values. With the mean "
-            f"alone Pinet, too, has a closed form: {ratio:.1f} times our "
+            f"With the squared norm its memory grows like N to the power {power:.1f}: "
+            f"its interface takes a matrix of N x N for a norm of N values. With the "
+            f"mean alone Pinet, too, has a closed form: {ratio:.1f} times our "
             f"time at N = {largest}.",
         ),
     ]
@@ -188,10 +195,10 @@ STUDY = Study(
     labels=("sec:motivation",),
     text=(
         "Pinet (pinet-hcnn) projects N values with equal weights onto a prescribed "
-        f"mean, and onto mean and energy with {_ITERATIONS} iterations, where the "
-        "energy can only be the inequality `Q[v^2] <= s`: the equality is not convex. "
-        "The raw values have less energy than is asked for. Pinet is general, ours "
-        "does this one thing."
+        f"mean, and onto mean and squared norm with {_ITERATIONS} iterations, where "
+        "the squared norm can only be the inequality `Q[v^2] <= s`: the equality is "
+        "not convex. The squared norm of the raw values is below the one asked for. "
+        "Pinet is general, ours does this one thing."
     ),
     cases=_cases,
     measure=_measure,
@@ -202,11 +209,11 @@ STUDY = Study(
         "ours_bytes": "closed form, bytes",
         "pinet_mean": "Pinet, error of the mean",
         "ours_mean": "closed form, error of the mean",
-        "pinet_second": "Pinet, error of the energy",
-        "ours_second": "closed form, error of the energy",
+        "pinet_second": "Pinet, error of the squared norm",
+        "ours_second": "closed form, error of the squared norm",
     },
     draw=_draw,
-    alt="Time, memory and error of the energy against the number of values",
+    alt="Time, memory and error of the squared norm against the number of values",
     claims=_claims,
     seconds=3.0,
     alone=lambda case: True,

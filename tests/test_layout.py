@@ -35,7 +35,9 @@ MAY_IMPORT = {
     "estimators": {
         *("_checks", "field", "correction", "_timing", "operators", "taylor"),
     },
-    "problems": {"_domain", "field", "invariants", "operators", "quadrature"},
+    "problems": {
+        *("_checks", "_domain", "field", "invariants", "operators", "quadrature"),
+    },
     "training": {
         *("_checks", "_domain", "_mesh", "correction", "field", "invariants"),
         *("quadrature", "operators", "estimators", "problems"),

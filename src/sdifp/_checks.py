@@ -1,5 +1,9 @@
 """Checks of what users hand in: those of `_core`, and of arrays of JAX."""
 
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,3 +33,18 @@ def check_floating(name: str, array: object) -> Array | np.ndarray:
             f"with {name}.astype(float)"
         )
     return array
+
+
+def output_of(function: Callable[..., Any], dimension: int, has_time: bool) -> Any:
+    """Shape and dtype of what a function returns for one point, and a time if it takes
+    one."""
+    shapes = ((dimension,), ()) if has_time else ((dimension,),)
+    dtype = jnp.result_type(float)
+    return eqx.filter_eval_shape(
+        function, *(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

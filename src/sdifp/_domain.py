@@ -137,11 +137,9 @@ class Box:
         for factor in mantissas.tolist():
             mantissa, step = math.frexp(mantissa * factor)
             exponent += step
-        try:
-            volume = math.ldexp(mantissa, exponent)
-        except OverflowError:
-            volume = math.inf
-        if not (0.0 < volume < math.inf):
+        with np.errstate(over="ignore"):
+            volume = float(np.ldexp(mantissa, exponent))
+        if not 0.0 < volume < math.inf:
             raise OverflowError(
                 f"the volume of this {self.dimension}-dimensional box is "
                 f"exp({self.log_volume:.6g}), beyond float64: use means instead of "
@@ -163,9 +161,10 @@ class Box:
                 f"points must have {self.dimension} coordinates on their last axis, "
                 f"got shape {points.shape}"
             )
-        lower, upper = (jnp.asarray(b, points.dtype) for b in (self.lower, self.upper))
-        axes = tuple(range(points.ndim - 1))
-        lower, upper = jnp.expand_dims(lower, axes), jnp.expand_dims(upper, axes)
+        lower, upper = (
+            jnp.asarray(b.reshape([1] * (points.ndim - 1) + [-1]), points.dtype)
+            for b in (self.lower, self.upper)
+        )
         return jnp.all((points >= lower) & (points <= upper), axis=-1)
 
     def from_unit(self, points: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -178,14 +177,11 @@ class Box:
         return jnp.minimum(lower + width * points, upper)
 
     @functools.cached_property
-    def _key(self) -> tuple[bytes, bytes, bytes, bool]:
-        arrays = (self.lower, self.upper, self.periodic)
-        lower, upper, periodic = (a.tobytes() for a in arrays)
-        return lower, upper, periodic, self.normalised
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self._key)
+    def _key(self) -> tuple[bytes, int]:
+        """All that makes a box, and the hash of it."""
+        arrays = (self.lower, self.upper, self.periodic, np.array(self.normalised))
+        data = b"".join(a.tobytes() for a in arrays)
+        return data, hash(data)
 
     def __reduce__(self) -> tuple[type["Box"], tuple[Any, ...]]:
         # Hashes of bytes differ between processes: a copy computes its own.
@@ -193,20 +189,20 @@ class Box:
         return Box, (*bounds, self.periodic.tolist(), self.normalised)
 
     def __hash__(self) -> int:
-        return self._hash
+        return self._key[1]
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Box) and self._key == other._key)
 
     def __repr__(self) -> str:
         measure = ", normalised=True" if self.normalised else ""
+        lower, upper, periodic = self.lower, self.upper, self.periodic
         if self.dimension <= 4:
-            lower, upper = self.lower.tolist(), self.upper.tolist()
-            return f"Box({lower}, {upper}, periodic={self.periodic.tolist()}{measure})"
+            both = f"{lower.tolist()}, {upper.tolist()}"
+            return f"Box({both}, periodic={periodic.tolist()}{measure})"
         return (
-            f"Box({self.dimension} axes, lower {self.lower.min()} to "
-            f"{self.lower.max()}, upper {self.upper.min()} to {self.upper.max()}, "
-            f"{int(self.periodic.sum())} periodic{measure})"
+            f"Box({self.dimension} axes, lower {lower.min()} to {lower.max()}, upper "
+            f"{upper.min()} to {upper.max()}, {int(periodic.sum())} periodic{measure})"
         )
 
 
@@ -215,9 +211,7 @@ def _bounds(name: str, values: Sequence[float] | np.ndarray) -> np.ndarray:
     try:
         array = np.array(values, dtype=np.float64) + 0.0
     except (TypeError, ValueError):
-        raise ValueError(
-            f"{name} must be a list of numbers, one per axis, got {values!r}"
-        ) from None
+        array = np.empty(0)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
             f"{name} must be a list of numbers, one per axis, got {values!r}"

@@ -7,6 +7,7 @@ Without one, nothing here does anything. Depends on nothing but JAX.
 
 import contextlib
 import contextvars
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -40,37 +41,28 @@ def mesh(devices: int | None = None) -> Mesh:
         ...     print(f"{rule.mean(lambda x: x[0]):.3f}")
         0.500
     """
-    processes, there = jax.process_count(), jax.device_count()
+    by_process: dict[int, list[jax.Device]] = {}
+    for device in jax.devices():
+        by_process.setdefault(device.process_index, []).append(device)
+    processes, there = len(by_process), jax.device_count()
+    # Each process takes part with as many as the others.
+    most = processes * min(map(len, by_process.values()))
     wanted = there if devices is None else devices
     if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer):
         raise TypeError(f"devices must be a whole number, got {wanted!r}")
-    if not 1 <= wanted <= there:
+    if not 1 <= wanted <= most or wanted % processes:
         kind = jax.devices()[0].platform
-        advice = (
-            f"; XLA_FLAGS=--xla_force_host_platform_device_count={wanted} makes as "
-            f"many of a CPU"
-            if kind == "cpu" and wanted > there and processes == 1
-            else ""
-        )
+        each = f", a multiple of the {processes} processes" if processes > 1 else ""
+        advice = ""
+        if kind == "cpu" and wanted > there and processes == 1:
+            flag = f"--xla_force_host_platform_device_count={wanted}"
+            advice = f"; XLA_FLAGS={flag} makes as many of a CPU"
         raise ValueError(
-            f"devices must be between 1 and the {there} that JAX sees ({kind}), got "
-            f"{wanted}{advice}"
+            f"devices must be between 1 and the {most} that JAX sees ({kind}){each}, "
+            f"got {wanted}{advice}"
         )
-    if wanted % processes:
-        raise ValueError(
-            f"devices must be a multiple of the {processes} processes, got {wanted}"
-        )
-    of_process: dict[int, list[jax.Device]] = {}
-    for device in jax.devices():
-        of_process.setdefault(device.process_index, []).append(device)
     share = wanted // processes
-    fewest = min(map(len, of_process.values()))
-    if share > fewest:
-        raise ValueError(
-            f"devices must be at most {fewest * processes}, got {wanted}: a process "
-            f"has {fewest} of them, and each takes part with as many as the others"
-        )
-    chosen = [d for _, own in sorted(of_process.items()) for d in own[:share]]
+    chosen = [d for _, own in sorted(by_process.items()) for d in own[:share]]
     return Mesh(np.asarray(chosen), (AXIS,), axis_types=(AxisType.Auto,))
 
 
@@ -79,14 +71,17 @@ _DIVIDED = contextvars.ContextVar("divided", default=False)
 
 
 @contextlib.contextmanager
-def device_local() -> Iterator[None]:
-    """Inside, each device computes by itself although it is one of several: for what is
-    evaluated at the device's own points and may contain an integral."""
-    before = _DEVICE_LOCAL.set(True)
+def _switched_on(flag: contextvars.ContextVar[bool]) -> Iterator[None]:
+    before = flag.set(True)
     try:
         yield
     finally:
-        _DEVICE_LOCAL.reset(before)
+        flag.reset(before)
+
+
+# Inside, each device computes by itself although it is one of several: for what is
+# evaluated at the device's own points and may contain an integral.
+device_local = functools.partial(_switched_on, _DEVICE_LOCAL)
 
 
 def device_count() -> int:
@@ -118,21 +113,14 @@ def on_each(function: Callable[..., Any], *args: Any, specs: Any = EVERYWHERE) -
         return function(*args)
     arrays, static = eqx.partition(args, eqx.is_array)
 
+    @_switched_on(_DIVIDED)
     def of_one(*arrays: Any) -> Any:
-        before = _DIVIDED.set(True)
-        try:
-            return function(*eqx.combine(arrays, static))
-        finally:
-            _DIVIDED.reset(before)
+        return function(*eqx.combine(arrays, static))
 
     # The types that check which values differ between devices do not know that a sum
     # in fixed order is the same on all.
-    return jax.shard_map(
-        of_one,
-        in_specs=specs,
-        out_specs=EVERYWHERE,
-        check_vma=False,
-    )(*arrays)
+    each = jax.shard_map(of_one, in_specs=specs, out_specs=EVERYWHERE, check_vma=False)
+    return each(*arrays)
 
 
 def along(axis: int) -> PartitionSpec:

@@ -469,7 +469,7 @@ def test_invariants_that_a_problem_refuses(invariants, words):
         ([], (0.0, 1.0), ValueError, r"conditions must hold Initial\(u0\)"),
         ([Initial(sine), 3.0], (0.0, 1.0), TypeError, "conditions must .*got 3.0"),
         ([Initial(sine)] * 2, (0.0, 1.0), ValueError, "one Initial at most"),
-        ([Initial(sine)], None, ValueError, "interval .*None: steady problems"),
+        ([Initial(sine)], None, ValueError, "interval .*None; steady problems"),
         ([Initial(sine)], (1.0, 2.0), ValueError, r"must begin at 0.*\(1.0, 2.0\)"),
         ([Initial(sine)], 2.0, ValueError, "interval must be two times.*got 2.0"),
     ],

@@ -42,7 +42,7 @@ def fused_sum(
 
     def value(params: Any, data: Any, chunks: Any, fixed: Any) -> Array:
         def body(carry: Array, piece: Any) -> tuple[Array, None]:
-            return carry + total(params, *piece, fixed), None
+            return carry + total(params, *piece, fixed=fixed), None
 
         return _scan(body, jnp.zeros((), dtype), (data, chunks))[0]
 

@@ -3,6 +3,7 @@
 from .._core import Certificate as Certificate
 from .._core import CertificateRow as CertificateRow
 from ._certificate import independent_rule as independent_rule
+from ._certificate import means_of as means_of
 from ._conserve import conserve as conserve
 from ._field import ConservedField as ConservedField
 from ._freeze import FrozenField as FrozenField
@@ -12,7 +13,6 @@ from ._gradient import Exact as Exact
 from ._gradient import GradientMode as GradientMode
 from ._gradient import MiniBatch as MiniBatch
 from ._gradient import Subsampled as Subsampled
-from ._integrals import means_of as means_of
 from ._protocol import Expansion as Expansion
 from ._protocol import Field as Field
 from ._protocol import PlainField as PlainField
@@ -20,8 +20,8 @@ from ._protocol import PlainSlice as PlainSlice
 from ._protocol import as_field as as_field
 from ._protocol import at_time as at_time
 from ._slice import FieldSlice as FieldSlice
-from ._targets import TargetLike as TargetLike
-from ._targets import target_at as target_at
+from ._slice import TargetLike as TargetLike
+from ._slice import target_at as target_at
 
 # What users find here; the other names are for the rest of the library.
 # fmt: off

@@ -1,18 +1,19 @@
 """certificate: what holds, measured, on the rule and in the continuum."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats.qmc
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import output_of
 from .._core import Certificate, assemble
 from .._domain import Box
-from ..invariants import time_list
+from ..invariants import Invariant, densities, time_list
 from ..quadrature import (
     MOST_SEARCHED_NODES,
     Midpoint,
@@ -24,9 +25,7 @@ from ..quadrature import (
     sobol,
 )
 from ._field import ConservedField
-from ._integrals import means_of
-from ._slice import FieldSlice
-from ._targets import Times, double_target_at
+from ._slice import FieldSlice, Times, double_target_at
 
 # Nodes of each randomisation in the estimate of the continuum.
 _NODES = 2**12
@@ -35,7 +34,6 @@ _NODES = 2**12
 def certify(
     field: ConservedField,
     times: Times | None,
-    *,
     key: Array,
     other_rule: QuadratureRule | None,
     replicates: int,
@@ -48,17 +46,11 @@ def certify(
     for_finer = jax.random.fold_in(key, 3)
     base = independent_rule(box, field.rule.size, for_base)
     rules = base.replicates(for_rules, replicates)
-    other = (
-        independent_rule(box, field.rule.size, for_other)
-        if other_rule is None
-        else other_rule
-    )
+    other = other_rule or independent_rule(box, field.rule.size, for_other)
     if other.domain != box:
         raise ValueError(
             f"other_rule must live on the box of the field, {box}, got {other.domain}"
         )
-    grid = time_list(times)
-    point = jnp.asarray(field.rule.block(0, 1)[0][0])
     prescribed = field.prescribed
 
     def integrals(now: FieldSlice, rule: QuadratureRule) -> np.ndarray:
@@ -74,10 +66,12 @@ def certify(
         scale, status = (np.atleast_1d(np.asarray(a)) for a in (now.scale, now.status))
         return scale, status, functools.partial(integrals, now)
 
-    even = _even(field.rule)
-    output = jax.eval_shape(lambda: field.at(grid[0])(point)).dtype
+    # The axes on which the rule relies on a field that is even across the walls.
+    axes = field.rule.axes if isinstance(field.rule, TensorRule) else ()
+    even = [isinstance(axis, Midpoint) for axis in axes] or [False] * box.dimension
+    output = output_of(field.net, box.dimension, field.has_time).dtype
     return assemble(
-        grid,
+        time_list(times),
         prescribed,
         [field.rule, other, *rules],
         base,
@@ -88,14 +82,35 @@ def certify(
     )
 
 
+class _Densities(eqx.Module):
+    function: Callable[[Array], Array]
+    means: tuple[ArrayLike, ...]
+    invariants: tuple[Invariant, ...] = eqx.field(static=True)
+
+    def __call__(self, x: Array) -> Array:
+        u = jnp.atleast_1d(self.function(x))
+        means = [jnp.asarray(m, u.dtype) for m in self.means]
+        return jnp.stack(densities(self.invariants, u, means))
+
+
+def means_of(
+    invariants: Sequence[Invariant],
+    rule: QuadratureRule,
+    function: Callable[[Array], Array],
+    means: Sequence[ArrayLike] = (0.0,),
+) -> Float[Array, " n"]:
+    """The means over the domain of the density of each invariant, then of the square of
+    each component, of a function of one point.
+
+    **Arguments:**
+
+    - `means`: the prescribed mean of each component, zero where there is none.
+    """
+    return rule.mean(_Densities(function, tuple(means), tuple(invariants)))
+
+
 # A name of its own, for tests to compile it in a hurry.
 _means = eqx.filter_jit(means_of)
-
-
-def _even(rule: QuadratureRule) -> list[bool]:
-    """The axes on which the rule relies on a field that is even across the walls."""
-    axes = rule.axes if isinstance(rule, TensorRule) else ()
-    return [isinstance(axis, Midpoint) for axis in axes] or [False] * rule.dimension
 
 
 def independent_rule(box: Box, size: int, key: Array) -> QuadratureRule:

@@ -2,28 +2,28 @@
 
 from collections.abc import Callable, Sequence
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._checks import check_profile, check_volume
+from .._checks import check_profile, check_volume, first_line, output_of
 from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant
 from ..quadrature import QuadratureRule
 from ._field import ConservedField
-from ._gradient import Exact, GradientMode, check_subset
-from ._targets import TargetLike, Times
+from ._gradient import Exact, GradientMode
+from ._slice import TargetLike, Times
+
+TargetsLike = TargetLike | Sequence[TargetLike | None] | None
 
 
 def conserve(
     net: Callable[..., Array],
     rule: QuadratureRule,
-    mass: TargetLike | Sequence[TargetLike | None] | None = None,
-    squared_norm: TargetLike | Sequence[TargetLike | None] | None = None,
+    mass: TargetsLike = None,
+    squared_norm: TargetsLike = None,
     *,
-    variance: TargetLike | Sequence[TargetLike | None] | None = None,
+    variance: TargetsLike = None,
     invariants: Sequence[Invariant] = (),
     profile: Callable[[Array], Array] | None = None,
     gradient: GradientMode = Exact(),
@@ -67,7 +67,7 @@ def conserve(
         2.5000
     """
     shape, has_time = _output_shape(net, rule)
-    check_subset(gradient, rule)
+    gradient.check(rule)
     check_volume(rule.domain.log_volume, jnp.result_type(float).name)
     prescribed = prescribe(
         {"mass": mass, "squared_norm": squared_norm, "variance": variance},
@@ -90,15 +90,12 @@ def _output_shape(
     net: Callable[..., Array], rule: QuadratureRule
 ) -> tuple[tuple[int, ...], bool]:
     """The shape of the network's output, and whether it takes a time."""
-    dtype = jnp.result_type(float)
-    point = jax.ShapeDtypeStruct((rule.dimension,), dtype)
-    time = jax.ShapeDtypeStruct((), dtype)
     errors = []
-    for arguments in ((point, time), (point,)):
+    for has_time in (True, False):
         try:
-            out = eqx.filter_eval_shape(net, *arguments)
+            out = output_of(net, rule.dimension, has_time)
         except Exception as error:
-            errors.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            errors.append(f"{type(error).__name__}: {first_line(error)}")
             continue
         if not hasattr(out, "shape") or len(out.shape) > 1 or 0 in out.shape:
             got = getattr(out, "shape", type(out).__name__)
@@ -108,7 +105,7 @@ def _output_shape(
             )
         if not jnp.issubdtype(out.dtype, jnp.floating):
             raise TypeError(f"net must return floating-point numbers, got {out.dtype}")
-        return out.shape, len(arguments) == 2
+        return out.shape, has_time
     raise ValueError(
         f"net cannot be evaluated at one point of shape ({rule.dimension},), the "
         f"dimension of the rule, with a time ({errors[0]}) nor without ({errors[1]}); "
@@ -118,8 +115,7 @@ def _output_shape(
 
 
 def _check_profile(profile: Callable[[Array], Array], rule: QuadratureRule) -> None:
-    point = jax.ShapeDtypeStruct((rule.dimension,), jnp.result_type(float))
-    shape = jax.eval_shape(profile, point).shape
+    shape = output_of(profile, rule.dimension, False).shape
     if shape != ():
         raise ValueError(f"profile must return one number, got shape {shape}")
     mean, size = rule.mean(lambda x: jnp.stack([profile(x), jnp.abs(profile(x))]))

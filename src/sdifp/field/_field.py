@@ -1,8 +1,7 @@
 """A network with prescribed integrals."""
 
-import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -14,10 +13,9 @@ from .._mesh import device_count
 from ..correction import AbsoluteFloor, Moments, RelativeFloor, correct
 from ..invariants import time_list
 from ..quadrature import QuadratureRule
-from ._gradient import GradientMode, check_subset
-from ._protocol import Expansion, Field, Profile
-from ._slice import FieldSlice, evaluate
-from ._targets import Times, target_at
+from ._gradient import GradientMode
+from ._protocol import Expansion, Field, Profile, evaluate
+from ._slice import FieldSlice, Times, target_at
 
 if TYPE_CHECKING:
     from .._core import Certificate
@@ -85,23 +83,18 @@ class ConservedField(Field):
         if t is None:
             return self.at().expand(None, 0)
 
-        def value(t: Array) -> tuple[Array, FieldSlice]:
-            now = self.at(t)
-            return jnp.stack(now.correction.coefficients, -1)[None], now
+        def series(t: Array, order: int) -> tuple[Array, FieldSlice]:
+            if order == 0:
+                now = self.at(t)
+                return jnp.stack(now.correction.coefficients, -1)[None], now
+            found, change, now = jax.jvp(
+                lambda t: series(t, order - 1), (t,), (jnp.ones_like(t),), has_aux=True
+            )
+            return jnp.concatenate([found, change[-1:]]), now
 
-        def with_next(f: Any) -> Any:
-            def longer(t: Array) -> tuple[Array, FieldSlice]:
-                found, change, now = jax.jvp(f, (t,), (jnp.ones_like(t),), has_aux=True)
-                return jnp.concatenate([found, change[-1:]]), now
-
-            return longer
-
-        series, now = functools.reduce(lambda f, _: with_next(f), range(order), value)(
-            t
-        )
+        found, now = series(t, order)
         now.check()
-        numbers = jnp.moveaxis(series, -1, 0)
-        return Expansion(now, Correction(*numbers))
+        return Expansion(now, Correction(*jnp.moveaxis(found, -1, 0)))
 
     def over(self, net: Callable[..., Array]) -> "ConservedField":
         """The same with another network of the same kind."""
@@ -134,7 +127,7 @@ class ConservedField(Field):
                 f"rule must live on the box of the field, {self.rule.domain}, got "
                 f"{rule.domain}"
             )
-        check_subset(self.gradient, rule)
+        self.gradient.check(rule)
         return eqx.tree_at(lambda u: u.rule, self, rule)
 
     def freeze(
@@ -177,9 +170,7 @@ class ConservedField(Field):
         """
         from ._certificate import certify
 
-        return certify(
-            self, times, key=key, other_rule=other_rule, replicates=replicates
-        )
+        return certify(self, times, key, other_rule, replicates)
 
     def check(self, times: Times | None = None) -> None:
         """Raise `ValueError` if a target cannot be met, naming the first time.
@@ -206,9 +197,10 @@ def _correction_at(
     raw = field.gradient.moments(live, dead, field.rule)
     point = jax.ShapeDtypeStruct((field.rule.dimension,), jnp.result_type(float))
     dtype = jax.eval_shape(lambda x: evaluate(field.net, x, time), point).dtype
+    scalar = raw.pivot.ndim == 0
     parts, means = [], []
     for k in range(field.prescribed.components):
-        own = raw if raw.pivot.ndim == 0 else raw.component(k)
+        own = raw if scalar else raw.component(k)
         wanted = field.prescribed.moments(k, lambda target: target_at(target, time))
         mean = wanted.get("mean")
         means.append(None if mean is None else jnp.asarray(mean, own.pivot.dtype))
@@ -217,11 +209,8 @@ def _correction_at(
             if wanted
             else Correction.identity(own.pivot)
         )
-    if raw.pivot.ndim == 0:
-        correction = parts[0]
-    else:
-        correction = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-    return raw, correction, tuple(means)
+    stack = lambda *leaves: leaves[0] if scalar else jnp.stack(leaves)
+    return raw, jax.tree.map(stack, *parts), tuple(means)
 
 
 class _OnNodes(eqx.Module):

@@ -2,20 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export
 from jaxtyping import Array, ArrayLike, Float
 
-from .._checks import is_concrete
+from .._checks import first_line, is_concrete, output_of
 from .._core import FrozenTables, Status, fit_arrays, load_frozen, save_frozen, tabulate
 from .._files import write_whole
-from ._export import program
 from ._field import ConservedField
 from ._gradient import Exact
-from ._targets import Times
+from ._protocol import evaluate
+from ._slice import Times
 
 _Table = Array | np.ndarray
 
@@ -31,7 +33,7 @@ class FrozenFieldSlice(eqx.Module):
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
         """The field at one point of this time."""
-        raw = self.net(x) if self.time is None else self.net(x, self.time)
+        raw = evaluate(self.net, x, self.time)
         offset = self.shift if self.profile is None else self.shift * self.profile(x)
         return self.scale * raw + offset
 
@@ -58,25 +60,21 @@ class FrozenField(eqx.Module):
 
     def coefficients(self, t: ArrayLike | None = None) -> tuple[Array, Array]:
         """Scale and shift at time t, for each component."""
-        if self.times is None:
-            if t is not None:
-                raise ValueError(f"t must be left out: no time here, got {t!r}")
+        if (t is None) != (self.times is None) or (t is not None and jnp.shape(t)):
+            need = "be left out: this field has no time"
+            if self.times is not None:
+                need = "be one time, given as a number; leave a batch of them to vmap"
+            raise ValueError(f"t must {need}, got {t!r}")
+        if t is None or self.times is None:
             return self._interpolated(None)
-        if t is None:
-            raise ValueError("t must be given: this field depends on time")
-        if jnp.shape(t) != ():
-            raise ValueError(
-                f"t must be one time, got shape {jnp.shape(t)}; leave the batch to vmap"
-            )
         time = jnp.asarray(t, jnp.result_type(float))
         outside = self._outside(time)
-        if is_concrete(outside):
-            if bool(outside):
-                raise ValueError(
-                    f"t must lie in the frozen range, {float(self.times[0]):g} to "
-                    f"{float(self.times[-1]):g}, got {float(time):g}"
-                )
-        else:
+        if is_concrete(outside) and bool(outside):
+            raise ValueError(
+                f"t must lie in the frozen range, {float(self.times[0]):g} to "
+                f"{float(self.times[-1]):g}, got {float(time):g}"
+            )
+        if not is_concrete(outside):
             time = eqx.error_if(time, outside, "t is outside the frozen range")
         return self._interpolated(time)
 
@@ -89,7 +87,7 @@ class FrozenField(eqx.Module):
 
     def _interpolated(self, time: Array | None) -> tuple[Array, Array]:
         """Scale and shift, without a check of the time."""
-        if time is None or self.times is None or self.weights is None:
+        if time is None:
             return jnp.asarray(self.scales[0]), jnp.asarray(self.shifts[0])
         table = jnp.stack([jnp.asarray(self.scales), jnp.asarray(self.shifts)], axis=1)
         nodes, weights = jnp.asarray(self.times), jnp.asarray(self.weights)
@@ -116,17 +114,12 @@ class FrozenField(eqx.Module):
         """Write the tables of scale and shift and the arrays of the network to an
         `.npz` file, without pickle and with a checksum. A file of that name is replaced
         when the new one is complete, and not before."""
+        tables = (self.times, self.weights, self.scales, self.shifts)
+        known: list[Any] = [None if a is None else np.asarray(a) for a in tables]
+        known += [self.accuracy, self.dimension, self.profile is not None]
         save_frozen(
             file,
-            FrozenTables(
-                None if self.times is None else np.asarray(self.times),
-                None if self.weights is None else np.asarray(self.weights),
-                np.asarray(self.scales),
-                np.asarray(self.shifts),
-                self.accuracy,
-                self.dimension,
-                self.profile is not None,
-            ),
+            FrozenTables(*known),
             {name: np.asarray(leaf) for name, leaf in _leaves(self.net).items()},
         )
 
@@ -189,7 +182,23 @@ class FrozenField(eqx.Module):
                 return values
             return jnp.where(self._outside(t), jnp.nan, values)
 
-        data = program(field, self.dimension, self.times is not None, platforms)
+        known = ("cpu", "cuda", "rocm", "tpu")
+        names = [platforms] if isinstance(platforms, str) else list(platforms)
+        if not names or not set(names) <= set(known):
+            raise ValueError(f"platforms must be some of {known}, got {platforms!r}")
+        (n,) = export.symbolic_shape("n")
+        shapes = (
+            [(n, self.dimension)] if self.times is None else [(n, self.dimension), ()]
+        )
+        arguments = [jax.ShapeDtypeStruct(s, jnp.result_type(float)) for s in shapes]
+        try:
+            done = export.export(jax.jit(field), platforms=names)(*arguments)
+            data = bytes(done.serialize())
+        except Exception as error:
+            raise ValueError(
+                f"the network cannot be exported for {', '.join(names)} and any number "
+                f"of points: {first_line(error)}"
+            ) from error
         write_whole(Path(file), data)
 
 
@@ -203,15 +212,13 @@ def _check_output(
     file: str | Path, net: Callable[..., Array], tables: FrozenTables
 ) -> None:
     """Raise `ValueError` unless a network has as many components as the tables."""
-    dtype, times = jnp.result_type(float), () if tables.times is None else ((),)
-    arguments = [jax.ShapeDtypeStruct(s, dtype) for s in ((tables.dimension,), *times)]
-    what = f"a point of shape ({tables.dimension},)" + (" and a time" if times else "")
+    has_time = tables.times is not None
+    what = f"a point of shape ({tables.dimension},)" + (" and a time" * has_time)
     try:
-        shape = eqx.filter_eval_shape(net, *arguments).shape
+        shape = output_of(net, tables.dimension, has_time).shape
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"net must take {what}, as the network in {file}: {reason}"
+            f"net must take {what}, as the network in {file}: {first_line(error)}"
         ) from None
     if shape != tables.scales.shape[1:]:
         raise ValueError(
@@ -224,9 +231,7 @@ def freeze(
     field: ConservedField, times: Times | None, tolerance: float | None
 ) -> FrozenField:
     """Tabulate scale and shift; see `ConservedField.freeze`."""
-    chunk = getattr(field.gradient, "chunk", Exact().chunk)
-    exact = eqx.tree_at(lambda u: u.gradient, field, Exact(chunk))
-    d = field.rule.dimension
+    exact = field.with_gradient(Exact(getattr(field.gradient, "chunk", Exact().chunk)))
 
     def sample(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows, sizes = [], []
@@ -240,16 +245,15 @@ def freeze(
 
     if times is None:
         now = exact.at()
-        exact.check()
-        scale, shift = np.asarray(now.scale), np.asarray(now.shift)
-        return FrozenField(
-            field.net, None, None, scale[None], shift[None], 0.0, d, field.profile
-        )
-    eps = float(jnp.finfo(jnp.result_type(float)).eps)
-    grid, weights, table, accuracy = tabulate(sample, times, tolerance, eps)
-    return FrozenField(
-        field.net, grid, weights, table[:, 0], table[:, 1], accuracy, d, field.profile
-    )
+        now.check()
+        one = np.asarray(now.scale)[None], np.asarray(now.shift)[None]
+        tables: tuple[Any, ...] = (None, None, *one, 0.0)
+    else:
+        eps = float(jnp.finfo(jnp.result_type(float)).eps)
+        grid, weights, both, accuracy = tabulate(sample, times, tolerance, eps)
+        tables = (grid, weights, both[:, 0], both[:, 1], accuracy)
+    tables = (*tables, field.rule.dimension, field.profile)
+    return FrozenField(field.net, *tables)
 
 
 @eqx.filter_jit

@@ -6,6 +6,7 @@ parameters, and in its cost.
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,13 @@ Evaluate = Callable[[Array], tuple[Array, Array | None]]
 
 
 class GradientMode(eqx.Module):
-    """What `conserve` differentiates the moments by."""
+    """What `conserve` differentiates the moments by. A random mode has a field `key`,
+    one that uses a part of the nodes their number `k`."""
+
+    def __check_init__(self) -> None:
+        for name in ("k", "chunk"):
+            if hasattr(self, name):
+                check_count(name, getattr(self, name))
 
     @abc.abstractmethod
     def moments(
@@ -36,9 +43,19 @@ class GradientMode(eqx.Module):
     ) -> Moments:
         """The moments; `frozen` is `evaluate` with constant parameters."""
 
-    @abc.abstractmethod
     def resample(self, key: Array) -> "GradientMode":
         """The same mode with fresh randomness, for one training step."""
+        if not hasattr(self, "key"):
+            return self
+        return dataclasses.replace(self, key=key)  # type: ignore[call-arg]
+
+    def check(self, rule: QuadratureRule) -> None:
+        """Raise if there are fewer nodes than the gradient is estimated from."""
+        k = getattr(self, "k", 0)
+        if k > rule.size:
+            raise ValueError(
+                f"k must be at most the {rule.size} nodes of the rule, got {k}"
+            )
 
 
 class Exact(GradientMode):
@@ -52,17 +69,10 @@ class Exact(GradientMode):
 
     chunk: int = eqx.field(static=True, default=_CHUNK)
 
-    def __check_init__(self) -> None:
-        check_count("chunk", self.chunk)
-
     def moments(
         self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
     ) -> Moments:
-        return streamed_moments(evaluate, rule, self.chunk)
-
-    def resample(self, key: Array) -> "Exact":
-        del key
-        return self
+        return _streamed_moments(evaluate, rule, self.chunk)
 
 
 class Subsampled(GradientMode):
@@ -87,19 +97,12 @@ class Subsampled(GradientMode):
     chunk: int = eqx.field(static=True, default=_CHUNK)
     key: Array | None = None
 
-    def __check_init__(self) -> None:
-        check_count("k", self.k)
-        check_count("chunk", self.chunk)
-
-    def resample(self, key: Array) -> "Subsampled":
-        return Subsampled(self.k, self.stratified, self.chunk, key)
-
     def moments(
         self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
     ) -> Moments:
         if self.key is None:
-            return streamed_moments(evaluate, rule, self.chunk)
-        whole = streamed_moments(frozen, rule, self.chunk)
+            return _streamed_moments(evaluate, rule, self.chunk)
+        whole = _streamed_moments(frozen, rule, self.chunk)
         index, factor = choose_nodes(self.key, rule, self.k, self.stratified)
         sums = lambda m: (m.residual, m.cross, m.square)
 
@@ -109,18 +112,16 @@ class Subsampled(GradientMode):
             own = share_of(self.k)
             counted = jnp.where(own < self.k, factor[own], 0.0)
             nodes, weights = rule.at(index[own])
+            found = [device_local()(evaluate)(nodes) for evaluate in both]
             live, dead = (
                 sums(moments_about(pivot, values, counted * weights, profile))
-                for values, profile in (
-                    device_local()(evaluate)(nodes) for evaluate in both
-                )
+                for values, profile in found
             )
             return summed(jax.tree.map(jnp.subtract, live, dead))
 
         # It is zero in value and in every derivative by x and t; its gradient by the
         # parameters is the estimate.
-        given = (whole.pivot, rule, index, factor, evaluate, frozen)
-        change = on_each(difference, *given)
+        change = on_each(difference, whole.pivot, rule, index, factor, evaluate, frozen)
         return eqx.tree_at(sums, whole, jax.tree.map(jnp.add, sums(whole), change))
 
 
@@ -135,17 +136,10 @@ class Detached(GradientMode):
 
     chunk: int = eqx.field(static=True, default=_CHUNK)
 
-    def __check_init__(self) -> None:
-        check_count("chunk", self.chunk)
-
     def moments(
         self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
     ) -> Moments:
-        return streamed_moments(frozen, rule, self.chunk)
-
-    def resample(self, key: Array) -> "Detached":
-        del key
-        return self
+        return _streamed_moments(frozen, rule, self.chunk)
 
 
 class MiniBatch(GradientMode):
@@ -162,24 +156,18 @@ class MiniBatch(GradientMode):
     k: int = eqx.field(static=True)
     key: Array | None = None
 
-    def __check_init__(self) -> None:
-        check_count("k", self.k)
-
-    def resample(self, key: Array) -> "MiniBatch":
-        return MiniBatch(self.k, key)
-
     def moments(
         self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
     ) -> Moments:
         if self.key is None:
-            return streamed_moments(evaluate, rule, _CHUNK)
+            return _streamed_moments(evaluate, rule, _CHUNK)
         index, factor = choose_nodes(self.key, rule, self.k, stratified=False)
         nodes, weights = rule.at(index)
         values, profile = evaluate(nodes)
         return moments_of_part(values, factor * weights, profile)
 
 
-def streamed_moments(evaluate: Evaluate, rule: QuadratureRule, chunk: int) -> Moments:
+def _streamed_moments(evaluate: Evaluate, rule: QuadratureRule, chunk: int) -> Moments:
     """The moments on all nodes, `chunk` of them at a time, merged in fixed order."""
     return streamed(rule, _Block(evaluate), merge_moments, chunk)
 
@@ -201,11 +189,3 @@ def choose_nodes(
         return rule.sample(key, k)
     index = jax.random.choice(key, rule.size, (k,), replace=False)
     return index, jnp.full(k, rule.size / k)
-
-
-def check_subset(gradient: GradientMode, rule: QuadratureRule) -> None:
-    """Raise if there are fewer nodes than the gradient is estimated from."""
-    if isinstance(gradient, Subsampled | MiniBatch) and gradient.k > rule.size:
-        raise ValueError(
-            f"k must be at most the {rule.size} nodes of the rule, got {gradient.k}"
-        )

@@ -61,19 +61,32 @@ class Field(eqx.Module):
         """The same with another gradient mode."""
 
 
-class PlainField(Field):
+class DeterministicField(Field):
+    """A field without a gradient mode, in which nothing is random."""
+
+    gradient = None
+
+    def resample(self, key: Array, *, rule: bool | None = None) -> "Field":
+        del key, rule
+        return self
+
+    def with_gradient(self, gradient: Any) -> "Field":
+        del gradient
+        return self
+
+
+class PlainField(DeterministicField):
     """Any function of (x, t), or of x: a field without coefficients."""
 
     net: Callable[..., Array]
 
     profile = None
     rule = None
-    gradient = None
     is_slice = False
 
     def __call__(self, x: Float[Array, " d"], t: ArrayLike | None = None) -> Array:
         """The value at one point and time."""
-        return self.net(x) if t is None else self.net(x, t)
+        return evaluate(self.net, x, t)
 
     def time_for(self, d: int, t: ArrayLike | None) -> ArrayLike | None:
         del d
@@ -89,16 +102,6 @@ class PlainField(Field):
     def over(self, net: Callable[..., Array]) -> "PlainField":
         """The same with another network."""
         return PlainField(net)
-
-    def resample(self, key: Array, *, rule: bool | None = None) -> "PlainField":
-        """Nothing here is random."""
-        del key, rule
-        return self
-
-    def with_gradient(self, gradient: Any) -> "PlainField":
-        """There are no coefficients to differentiate."""
-        del gradient
-        return self
 
     def check(self, times: Any = None) -> None:
         """Nothing is prescribed."""
@@ -129,3 +132,8 @@ def as_field(u: Any) -> Any:
 def at_time(u: Any, t: Array) -> Any:
     """A field, or any function of x and t, at one time, with its quadrature done."""
     return as_field(u).at(t)
+
+
+def evaluate(net: Callable[..., Array], x: Array, time: ArrayLike | None) -> Array:
+    """A network at one point, and at a time if there is one."""
+    return net(x) if time is None else net(x, time)

@@ -1,6 +1,6 @@
 """A conserved field at one time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,11 +14,14 @@ from .._core import Correction, Prescribed
 from .._mesh import device_local
 from ..correction import Moments, Status
 from ..invariants import Target
-from ._protocol import Expansion, Field, Profile
-from ._targets import target_at
+from ._protocol import DeterministicField, Expansion, Profile, evaluate
+
+Times = ArrayLike | Sequence[float]
+
+TargetLike = float | np.floating | np.ndarray | Array | Callable[[Array], ArrayLike]
 
 
-class FieldSlice(Field):
+class FieldSlice(DeterministicField):
     """A conserved field at one time: the quadrature is done, points cost one
     evaluation of the network and one multiplication and addition."""
 
@@ -34,7 +37,6 @@ class FieldSlice(Field):
     profile: Profile | None = eqx.field(static=True, default=None)
 
     is_slice = True
-    gradient = None
 
     @property
     def scale(self) -> Float[Array, "..."]:
@@ -81,28 +83,27 @@ class FieldSlice(Field):
         if status is None or not np.any(status >= Status.DEGENERATE):
             return
         # Batch axes of `vmap` come first, that of several components last.
-        rows = status.reshape(-1, len(self.means))
+        by_entry = lambda a: np.asarray(_numbers(a)).reshape(-1, len(self.means))
+        rows = by_entry(self.status)
         at, k = np.argwhere(rows >= Status.DEGENERATE)[0].tolist()
         time = None if self.time is None else _numbers(self.time)
         t = None
-        if time is not None and (1 in (time.size, len(rows)) or time.size == len(rows)):
+        if time is not None and (len(rows) == 1 or time.size in (1, len(rows))):
             t = float(time.reshape(-1)[min(at, time.size - 1)])
-        raise self.prescribed.error(
-            k,
-            t,
-            Status(int(rows[at, k])),
-            lambda target: _value_of(target, t),
-            second_moment=self._size(at, k) ** 2,
-            dtype=self.moments.pivot.dtype.name,
-        )
-
-    def _size(self, at: int, k: int) -> float:
-        """About the root mean square of the raw network, of one entry of a batch."""
         pivot, square = (
-            np.asarray(_numbers(a)).reshape(-1, len(self.means))[at, k]
-            for a in (self.moments.pivot, self.moments.square)
+            abs(by_entry(a)[at, k]) for a in (self.moments.pivot, self.moments.square)
         )
-        return float(abs(pivot) + np.sqrt(abs(square)))
+        # Inside `jit`, where a field of outside may be evaluated, too.
+        with jax.ensure_compile_time_eval():
+            raise self.prescribed.error(
+                k,
+                t,
+                Status(int(rows[at, k])),
+                lambda target: float(target_at(target, t)),
+                # About that of the raw network.
+                second_moment=float(pivot + np.sqrt(square)) ** 2,
+                dtype=self.moments.pivot.dtype.name,
+            )
 
     def gauge(self) -> Float[Array, ""]:
         """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets.
@@ -135,14 +136,6 @@ class FieldSlice(Field):
             raise ValueError(f"t must be left out: u is at one time already, got {t!r}")
         return self.time
 
-    def resample(self, key: Array, *, rule: bool | None = None) -> "FieldSlice":
-        del key, rule
-        return self
-
-    def with_gradient(self, gradient: Any) -> "FieldSlice":
-        del gradient
-        return self
-
     def expand(self, t: Array | None, order: int) -> Expansion:
         del t, order
         numbers = [c[None] for c in self.correction.coefficients]
@@ -162,12 +155,26 @@ def _numbers(array: Any) -> np.ndarray | None:
     return np.asarray(array) if is_concrete(array) else None
 
 
-def _value_of(target: Target, t: float | None) -> float:
-    # Inside `jit`, where a field of outside may be evaluated, too.
-    with jax.ensure_compile_time_eval():
+def target_at(target: Target, t: Array | float | None) -> Array | float:
+    """The target at time t: a number as a Python float, which keeps its digits."""
+    # A function of an array, as it is promised one.
+    time = None if t is None else jnp.asarray(t, jnp.result_type(float, t))
+    value = target.value(time)
+    if isinstance(value, float):
+        return value
+    out = jnp.asarray(value, jnp.result_type(float))
+    if out.shape != ():
+        raise ValueError(
+            f"{target.name} must return one number at each time, got shape {out.shape}"
+        )
+    return out
+
+
+def double_target_at(target: Target, t: float | None) -> float:
+    """The same in double precision, whatever the precision of the field, unless the
+    function cannot be evaluated in that."""
+    try:
+        with jax.enable_x64(True):
+            return float(target_at(target, t))
+    except Exception:
         return float(target_at(target, t))
-
-
-def evaluate(net: Callable[..., Array], x: Array, time: Array | None) -> Array:
-    """A network at one point, and at a time if there is one."""
-    return net(x) if time is None else net(x, time)

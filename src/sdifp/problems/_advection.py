@@ -1,20 +1,18 @@
 """u_t + c sum_k u_{x_k} = 0 on a torus."""
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, time_derivative
 from ..operators import advection as advection_operator
-from ._conditions import Initial
-from ._gaussian import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
-from ._problem import Problem
-
-# The initial data in more than one dimension are exp(_SIZE / sqrt(d) sum_k cos ...):
-# the variance stays of order one in any dimension.
-_SIZE = 1.0
+from ._data import (
+    exponential,
+    mass_of_gaussian,
+    squared_norm_of_gaussian,
+    wrapped_gaussian,
+)
+from ._problem import Initial, Problem
 
 
 def advection(
@@ -33,32 +31,20 @@ def advection(
     - `duration`: the last time.
     """
     d = check_dimension(dimension)
-    box = Box.cube(d, 0.0, 2.0, periodic=True, normalised=d > 1)
-    residual = Residual(
-        time_derivative() + advection_operator(np.full(d, speed)),
-    )
-
     if d == 1:
-
-        def initial(x: Array) -> Array:
-            return wrapped_gaussian(x[0], 1.0, 0.25, 2.0)
-
+        initial = lambda x: wrapped_gaussian(x[0], 1.0, 0.25, 2.0)
         mass = float(mass_of_gaussian(0.25))
         squared_norm = float(squared_norm_of_gaussian(0.25, 2.0))
     else:
-        a = _SIZE / np.sqrt(d)
-
-        def initial(x: Array) -> Array:
-            return jnp.exp(a * jnp.sum(jnp.cos(jnp.pi * (x - 1.0))))
-
+        initial = exponential
         # E[exp(b cos)] is the Bessel function I_0(b).
         mass, squared_norm = (
-            float(scipy.special.iv(0, k * a)) ** d for k in (1.0, 2.0)
+            float(scipy.special.iv(0, k / np.sqrt(d))) ** d for k in (1.0, 2.0)
         )
 
     return Problem(
-        domain=box,
-        equation=residual,
+        domain=Box.cube(d, 0.0, 2.0, periodic=True, normalised=d > 1),
+        equation=Residual(time_derivative() + advection_operator(np.full(d, speed))),
         conditions=[Initial(initial)],
         interval=(0.0, duration),
         mass=mass,

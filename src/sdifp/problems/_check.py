@@ -1,5 +1,6 @@
-"""Whether the parts of a problem agree with each other."""
+"""Whether the parts of a problem agree with each other, and two problems as well."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -21,6 +22,8 @@ _NODES = (1024, 96**2, 32**3, 2**13)
 _REPLICATES = 8
 # Times at which targets are looked at, as parts of the duration.
 _TIMES = (0.0, 0.21, 0.55, 1.0)
+# Those of a fingerprint, one point at each.
+_SCATTERED = (0.07, 0.43, 0.91)
 # How many times their estimated error integrals may differ by: the estimate is rough.
 _SAFETY = 10.0
 # Axes whose walls are looked at: some stand for all of them in high dimension.
@@ -41,33 +44,26 @@ def check_problem(problem: "Problem", key: Array) -> None:
     points = problem.domain.sample(for_points, _POINTS)
     rules = _rules(problem, for_rules)
     found = jax.tree.map(np.asarray, once(_look)(problem, points, rules))
-    initial = found["initial"]
-    if not np.all(np.isfinite(initial)):
+    if not np.all(np.isfinite(found["initial"])):
         raise ValueError("initial must be finite on the whole box, and is not")
-    size = float(np.max(np.abs(initial))) or 1.0
-    for what, one, other, unit, allowed in found["walls"]:
-        _close(what, one, other, float(unit) * size, float(allowed) * tolerance)
+    for names, (one, other, unit, allowed) in found["pairs"].items():
+        unit = float(unit) or 1.0
+        worst = float(np.max(np.abs(one - other)))
+        if not worst <= float(allowed) * tolerance * unit:
+            raise ValueError(
+                f"{names} disagree by up to {worst:.2g}, {worst / unit:.2g} of the "
+                f"size of the field"
+            )
     _check_feasible(found["targets"], problem.duration, tolerance)
-    if problem.reference is not None:
-        names = "reference at time 0", "initial"
-        _close(names, found["reference"], initial, size, tolerance)
-        if problem.velocity is not None:
-            velocity = found["velocity"]
-            unit = float(np.max(np.abs(velocity))) or 1.0
-            names = "the time derivative of reference at time 0", "velocity"
-            _close(names, found["rate"], velocity, unit, 10 * tolerance)
     _check_integrals(problem, found, tolerance)
 
 
 def _check_conditions(problem: "Problem") -> None:
     """Refuse walls at which nothing is said of u: the solution is not unique then, and
     a network that is trained converges to any of them."""
-    if problem.profile is not None:
-        # It vanishes on all walls that are not Neumann, which is looked at below.
-        return
-    periodic = problem.domain.periodic
-    free = np.flatnonzero(~periodic & ~np.asarray(problem.neumann))
-    if not free.size:
+    free = np.flatnonzero(~problem.domain.periodic & ~np.asarray(problem.neumann))
+    # A profile vanishes on all walls that are not Neumann, which is looked at below.
+    if problem.profile is not None or not free.size:
         return
     named = ", ".join(map(str, free[:_AXES])) + (", ..." if free.size > _AXES else "")
     axes, walls = ("axis", "its") if free.size == 1 else ("axes", "their")
@@ -86,28 +82,27 @@ def _look(
     """Everything that is compared, in one program."""
     initial, reference, zero = problem.initial, problem.reference, jnp.zeros(())
     times = jnp.asarray(_TIMES, float) * problem.duration
-    out: dict[str, Any] = {
-        "initial": jax.vmap(initial)(points),
-        "walls": _walls(problem, points),
-        "targets": {
-            invariant.name: jax.lax.map(
-                lambda t, i=invariant: problem.mean_target(i, t), times
-            )
-            for invariant in problem.invariants
-        },
-        "integrals of initial": _integrals(
-            problem, rules, lambda x, t: initial(x), zero[None]
-        ),
+    start = jax.vmap(initial)(points)
+    size = jnp.max(jnp.abs(start))
+    pairs = _walls(problem, points, jnp.where(size > 0.0, size, 1.0))
+    integrals = {
+        "initial": _integrals(problem, rules, lambda x, t: initial(x), zero[None])
     }
-    if problem.velocity is not None:
-        out["velocity"] = jax.vmap(problem.velocity)(points)
     if reference is not None:
         rate = lambda x: jax.jvp(
             lambda t: reference(x, t), (zero,), (jnp.ones_like(zero),)
         )
-        out["reference"], out["rate"] = jax.vmap(rate)(points)
-        out["integrals of reference"] = _integrals(problem, rules, reference, times)
-    return out
+        value, slope = jax.vmap(rate)(points)
+        pairs["reference at time 0 and initial"] = (value, start, size, 1.0)
+        if problem.velocity is not None:
+            velocity = jax.vmap(problem.velocity)(points)
+            names = "the time derivative of reference at time 0 and velocity"
+            pairs[names] = (slope, velocity, jnp.max(jnp.abs(velocity)), 10.0)
+        integrals["reference"] = _integrals(problem, rules, reference, times)
+    target = lambda i: jax.lax.map(lambda t: problem.mean_target(i, t), times)
+    targets = {invariant.name: target(invariant) for invariant in problem.invariants}
+    out = {"initial": start, "pairs": pairs, "integrals": integrals}
+    return out | {"targets": targets}
 
 
 def _rules(problem: "Problem", key: Array) -> list[QuadratureRule]:
@@ -129,57 +124,30 @@ def _integrals(
     return jnp.stack([over(rule) for rule in rules])
 
 
-class _Names(tuple[str, str]):
-    """Two names, as one constant of a program."""
+_Pair = tuple[Array, Array | float, Array, float]
+"""Two values that must be the same, their unit, and how much they may differ."""
 
 
-jax.tree_util.register_static(_Names)
-
-
-def _walls(
-    problem: "Problem", points: Array
-) -> list[tuple[_Names, Array, Array, float, float]]:
-    """Pairs of values that must be the same: (names, one, other, unit, tolerance)."""
+def _walls(problem: "Problem", points: Array, size: Array) -> dict[str, _Pair]:
+    """What must hold on the walls, by the names of both sides."""
     box, initial = problem.domain, problem.initial
-    neumann = problem.neumann
-    out = []
-    zero = jnp.zeros(_POINTS)
+    out: dict[str, _Pair] = {}
     for k in range(min(box.dimension, _AXES)):
         low, high = (points.at[:, k].set(float(b[k])) for b in (box.lower, box.upper))
+        walls = jnp.concatenate([low, high])
         if box.periodic[k]:
-            names = _Names(
-                (f"initial on one wall of the periodic axis {k}", "the other")
-            )
-            one, other = jax.vmap(initial)(low), jax.vmap(initial)(high)
-            out.append((names, one, other, 1.0, 1.0))
-            continue
-        for wall in (low, high):
-            if neumann[k]:
-                slope = jax.vmap(lambda x, k=k: jax.grad(initial)(x)[k])(wall)
-                names = _Names((f"the slope of initial at a wall of axis {k}", "zero"))
-                # Data that die out before the wall are as good as even.
-                out.append((names, slope, zero, 1.0 / float(box.width[k]), 1e3))
-            elif problem.profile is not None:
-                parts = {"profile": problem.profile, "initial": initial}
-                for name, part in parts.items():
-                    names = _Names((f"{name} on a wall of axis {k}", "zero"))
-                    out.append((names, jax.vmap(part)(wall), zero, 1.0, 1.0))
+            names = f"initial on one wall of the periodic axis {k} and the other"
+            out[names] = (jax.vmap(initial)(low), jax.vmap(initial)(high), size, 1.0)
+        elif problem.neumann[k]:
+            slope = jax.vmap(lambda x, k=k: jax.grad(initial)(x)[k])(walls)
+            names = f"the slope of initial at a wall of axis {k} and zero"
+            # Data that die out before the wall are as good as even.
+            out[names] = (slope, 0.0, size / float(box.width[k]), 1e3)
+        elif problem.profile is not None:
+            for name, part in {"profile": problem.profile, "initial": initial}.items():
+                names = f"{name} on a wall of axis {k} and zero"
+                out[names] = (jax.vmap(part)(walls), 0.0, size, 1.0)
     return out
-
-
-def _close(
-    names: tuple[str, str],
-    found: np.ndarray,
-    wanted: np.ndarray,
-    unit: float,
-    tolerance: float,
-) -> None:
-    worst = float(np.max(np.abs(found - wanted)))
-    if not worst <= tolerance * unit:
-        raise ValueError(
-            f"{names[0]} and {names[1]} disagree by up to {worst:.2g}, "
-            f"{worst / unit:.2g} of the size of the field"
-        )
 
 
 def _check_feasible(
@@ -202,23 +170,17 @@ def _check_integrals(
 ) -> None:
     """Compare the integrals of the data, and of the reference, with the targets."""
     low = problem.domain.dimension <= 3
-    for what in ("initial", "reference"):
-        integrals = found.get(f"integrals of {what}")
-        if integrals is None:
-            continue
+    for what, integrals in found["integrals"].items():
         # The finest rule, or the mean of the randomisations.
         best = integrals[0] if low else integrals.mean(0)
         errors = np.abs(integrals - best).max(0)
         for i, (value, error) in enumerate(zip(best, errors, strict=True)):
             for k, invariant in enumerate(problem.invariants):
-                mean, wanted = (
-                    float(value[k]),
-                    float(found["targets"][invariant.name][i]),
-                )
+                mean, wanted = value[k], found["targets"][invariant.name][i]
                 # Relative to the data, whose integrals the targets should be.
                 unit = float(invariant.unit(mean, abs(value[-1]), 1.0, np)) or 1.0
                 off = abs(mean - wanted)
-                if not off <= tolerance * unit + _SAFETY * float(error[k]):
+                if not off <= tolerance * unit + _SAFETY * error[k]:
                     when = _TIMES[i] * problem.duration
                     at = "" if what == "initial" else f" at t = {when:g}"
                     raise ValueError(
@@ -227,3 +189,35 @@ def _check_integrals(
                         f"is {wanted:.8g}: off by {off:.2g}, {off / unit:.2%} of the "
                         f"size of the field"
                     )
+
+
+def fingerprint(problem: "Problem") -> dict[str, str]:
+    """The parts of a problem at a few points and times, to five digits, to test whether
+    two problems are equal."""
+    found = {k: np.asarray(v) for k, v in once(_values)(problem).items()}
+    values = {k: " ".join(f"{x:.4e}" for x in v) for k, v in found.items()}
+    box = f"{problem.domain.dimension} axes"
+    return {"domain": box, "duration": f"{problem.duration:.4e}", **values}
+
+
+def _values(problem: "Problem") -> dict[str, Array]:
+    d = problem.domain.dimension
+    # Scattered, and never on a wall.
+    k = np.arange(1.0, len(_SCATTERED) * d + 1).reshape(-1, d)
+    x = problem.domain.from_unit(jnp.asarray(0.02 + 0.96 * (k * math.sqrt(2.0) % 1.0)))
+    t = jnp.asarray(_SCATTERED, x.dtype) * problem.duration
+    # Of no equation that comes to mind.
+    trial = lambda x, t: jnp.exp(0.3 * t) * jnp.sin(jnp.sum(x) / math.sqrt(d) + t)
+    functions: dict[str, Any] = {
+        name: lambda x, t, f=f: f(x)
+        for name in ("initial", "velocity", "profile")
+        if (f := getattr(problem, name)) is not None
+    }
+    functions |= {
+        invariant.name: lambda x, t, i=invariant: problem.mean_target(i, t)
+        for invariant in problem.invariants
+    }
+    functions["equation"] = lambda x, t: problem.equation(trial, x, t)
+    if problem.reference is not None:
+        functions["reference"] = problem.reference
+    return {name: jax.vmap(f)(x, t) for name, f in functions.items()}

@@ -6,8 +6,7 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
-from ._conditions import Dirichlet, Initial
-from ._problem import Problem
+from ._problem import Dirichlet, Initial, Problem
 
 
 def heat_dirichlet(
@@ -48,9 +47,7 @@ def heat_dirichlet(
 
     return Problem(
         domain=Box.cube(d, 0.0, 1.0),
-        equation=Residual(
-            time_derivative() - diffusion * laplacian(),
-        ),
+        equation=Residual(time_derivative() - diffusion * laplacian()),
         conditions=[
             Initial(lambda x: reference(x, jnp.zeros((), x.dtype))),
             Dirichlet(lambda x: jnp.prod(4.0 * x * (1.0 - x))),

@@ -11,9 +11,8 @@ from jaxtyping import Array, Float
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, third_derivatives, time_derivative
-from ._conditions import Initial
-from ._gaussian import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
-from ._problem import Problem
+from ._data import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
+from ._problem import Initial, Problem
 
 _LOWER, _PERIOD = -9.0, 20.0
 # Points in space, pieces in time and polynomials on each, of the spectral solution.
@@ -108,7 +107,11 @@ def solve(start: Float[np.ndarray, " n"], duration: float) -> Spectral:
         u = np.fft.irfft(modes.view(complex) * rotation)
         return (-3j * k * kept * np.fft.rfft(u * u) / rotation).view(float)
 
-    nodes, fit = _chebyshev_fit(_DEGREE)
+    # Nodes in (-1, 1), and the matrix from values there to Chebyshev coefficients.
+    angles = np.pi * (np.arange(_DEGREE)[::-1] + 0.5) / _DEGREE
+    nodes = np.cos(angles)
+    fit = 2.0 * np.cos(np.arange(_DEGREE)[:, None] * angles) / _DEGREE
+    fit[0] /= 2.0
     times = (np.arange(_PIECES)[:, None] + 0.5 * (nodes + 1.0)) / _PIECES * duration
     done = scipy.integrate.solve_ivp(
         rate,
@@ -124,11 +127,3 @@ def solve(start: Float[np.ndarray, " n"], duration: float) -> Spectral:
     modes[..., 1:] *= 2.0
     fitted = fit @ modes
     return Spectral(fitted.real, -fitted.imag, duration)
-
-
-def _chebyshev_fit(degree: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes in (-1, 1), and the matrix from values there to Chebyshev coefficients."""
-    angles = np.pi * (np.arange(degree)[::-1] + 0.5) / degree
-    fit = 2.0 * np.cos(np.arange(degree)[:, None] * angles) / degree
-    fit[0] /= 2.0
-    return np.cos(angles), fit

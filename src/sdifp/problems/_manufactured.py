@@ -7,8 +7,7 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
-from ._conditions import Initial
-from ._problem import Problem
+from ._problem import Initial, Problem
 
 
 def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:

@@ -3,21 +3,63 @@ solution."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._checks import output_of
 from .._domain import Box
 from ..field import TargetLike, target_at
 from ..invariants import Invariant, Mass, SquaredNorm
 from ..operators import Residual
 from ..quadrature import QuadratureRule, rule_for
-from ._conditions import Condition, Dirichlet, Initial, Neumann
 
 DEFAULT_NAME = "problem"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Initial:
+    """Initial data.
+
+    **Arguments:**
+
+    - `value`: u at the beginning, a function of one point that returns one number.
+    - `velocity`: du/dt there, for equations of second order in time.
+    """
+
+    value: Callable[[Array], Array]
+    velocity: Callable[[Array], Array] | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dirichlet:
+    """u = 0 on all walls that are neither periodic nor Neumann.
+
+    **Arguments:**
+
+    - `profile`: a function of one point that vanishes on these walls and is positive
+        inside. The network is multiplied by it, and so is the shift of the correction.
+    """
+
+    profile: Callable[[Array], Array]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Neumann:
+    """The normal derivative of u vanishes.
+
+    **Arguments:**
+
+    - `axes`: on the walls of these axes; by default of all that are not periodic.
+    """
+
+    axes: Sequence[int] | None = None
+
+
+Condition = Initial | Dirichlet | Neumann
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
@@ -46,6 +88,14 @@ class Problem:
     invariants: tuple[Invariant, ...]
     reference: Callable[[Array, Array], Array] | None
     name: str
+    initial: Callable[[Array], Array] = dataclasses.field(init=False)
+    "u at the beginning"
+    velocity: Callable[[Array], Array] | None = dataclasses.field(init=False)
+    "du/dt at the beginning, for equations of second order in time"
+    profile: Callable[[Array], Array] | None = dataclasses.field(init=False)
+    "what vanishes on Dirichlet walls; None where there are none"
+    neumann: tuple[bool, ...] = dataclasses.field(init=False)
+    "for each axis, whether the normal derivative vanishes on its walls"
 
     def __init__(
         self,
@@ -60,86 +110,53 @@ class Problem:
         mass: TargetLike | None = None,
         squared_norm: TargetLike | None = None,
     ) -> None:
-        short: list[Invariant] = []
-        if mass is not None:
-            short.append(Mass(mass))
-        if squared_norm is not None:
-            short.append(SquaredNorm(squared_norm))
+        if not isinstance(domain, Box):
+            raise TypeError(f"domain must be a Box, got {domain!r}")
+        if not isinstance(equation, Residual):
+            raise TypeError(f"equation must be a Residual, got {equation!r}")
+        short = ((Mass, mass), (SquaredNorm, squared_norm))
+        initial, dirichlet, neumann = _conditions(conditions)
         given = {
-            **{"domain": domain, "equation": equation, "reference": reference},
-            **{"conditions": _conditions(conditions), "interval": _interval(interval)},
-            **{"invariants": (*short, *invariants), "name": name},
+            "domain": domain,
+            "equation": equation,
+            "conditions": tuple(conditions),
+            "interval": _interval(interval),
+            "invariants": (*(i(v) for i, v in short if v is not None), *invariants),
+            "reference": reference,
+            "name": name,
+            "initial": initial.value,
+            "velocity": initial.velocity,
+            "profile": None if dirichlet is None else dirichlet.profile,
+            "neumann": _neumann_axes(neumann, domain),
         }
         for key, value in given.items():
             object.__setattr__(self, key, value)
-        self._check_arguments()
-
-    def _check_arguments(self) -> None:
-        if not isinstance(self.domain, Box):
-            raise TypeError(f"domain must be a Box, got {self.domain!r}")
-        if not isinstance(self.equation, Residual):
-            raise TypeError(f"equation must be a Residual, got {self.equation!r}")
         _check_invariants(self.invariants)
-        _ = self.neumann
-        dtype = jnp.result_type(float)
-        x = jax.ShapeDtypeStruct((self.domain.dimension,), dtype)
-        t = jax.ShapeDtypeStruct((), dtype)
-        second = self.equation.operator.kinds(x, t).acceleration is not None
+        self._check_functions()
+
+    def _check_functions(self) -> None:
+        d, dtype = self.domain.dimension, jnp.result_type(float)
+        at = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((d,), ()))
+        second = self.equation.operator.kinds(*at).acceleration is not None
         if second and self.velocity is None:
             raise ValueError(
                 "velocity must be given: the equation is of second order in time"
             )
-        for name, arguments in (
-            ("initial", (x,)),
-            ("velocity", (x,)),
-            ("profile", (x,)),
-            ("reference", (x, t)),
-        ):
+        for name in ("initial", "velocity", "profile", "reference"):
             function = getattr(self, name)
             if function is None:
                 continue
-            shape = getattr(eqx.filter_eval_shape(function, *arguments), "shape", None)
+            shape = getattr(output_of(function, d, name == "reference"), "shape", None)
             if shape != ():
                 raise ValueError(
-                    f"{name} must return one number for one point of shape "
-                    f"({self.domain.dimension},), got shape {shape}"
+                    f"{name} must return one number for one point of shape ({d},), got "
+                    f"shape {shape}"
                 )
-
-    def _the(self, kind: type) -> Condition | None:
-        return next((c for c in self.conditions if isinstance(c, kind)), None)
 
     @property
     def duration(self) -> float:
         """The length of the interval of time."""
         return self.interval[1] - self.interval[0]
-
-    @property
-    def initial(self) -> Callable[[Array], Array]:
-        """u at the beginning."""
-        found = self._the(Initial)
-        assert isinstance(found, Initial)
-        return found.value
-
-    @property
-    def velocity(self) -> Callable[[Array], Array] | None:
-        """du/dt at the beginning, for equations of second order in time."""
-        found = self._the(Initial)
-        assert isinstance(found, Initial)
-        return found.velocity
-
-    @property
-    def profile(self) -> Callable[[Array], Array] | None:
-        """What vanishes on Dirichlet walls; None where there are none."""
-        found = self._the(Dirichlet)
-        return found.profile if isinstance(found, Dirichlet) else None
-
-    @property
-    def neumann(self) -> tuple[bool, ...]:
-        """For each axis, whether the normal derivative vanishes on its walls."""
-        found = self._the(Neumann)
-        if isinstance(found, Neumann):
-            return found.on(self.domain)
-        return (False,) * self.domain.dimension
 
     @property
     def order(self) -> int:
@@ -169,33 +186,48 @@ class Problem:
         check_problem(self, jax.random.key(0) if key is None else key)
 
 
-def _conditions(given: Sequence[Condition]) -> tuple[Condition, ...]:
-    found = tuple(given)
-    for one in found:
+def _conditions(
+    given: Sequence[Condition],
+) -> tuple[Initial, Dirichlet | None, Neumann | None]:
+    """At most one condition of each kind, and the initial data for sure."""
+    found: dict[type, Any] = {}
+    for one in given:
         if not isinstance(one, Initial | Dirichlet | Neumann):
             raise TypeError(
                 f"conditions must hold Initial, Dirichlet or Neumann, got {one!r}"
             )
-    kinds = [type(one) for one in found]
-    for kind in kinds:
-        if kinds.count(kind) > 1:
-            raise ValueError(f"conditions must hold one {kind.__name__} at most")
-    if Initial not in kinds:
+        if type(one) in found:
+            raise ValueError(f"conditions must hold one {type(one).__name__} at most")
+        found[type(one)] = one
+    if Initial not in found:
         raise ValueError(
             f"conditions must hold Initial(u0), for only problems in time can be "
-            f"solved, got {[kind.__name__ for kind in kinds]}"
+            f"solved, got {[kind.__name__ for kind in found]}"
         )
-    return found
+    return found[Initial], found.get(Dirichlet), found.get(Neumann)
+
+
+def _neumann_axes(given: Neumann | None, domain: Box) -> tuple[bool, ...]:
+    walled = [not periodic for periodic in domain.periodic]
+    if given is None:
+        return (False,) * domain.dimension
+    if given.axes is None:
+        return tuple(walled)
+    for axis in given.axes:
+        if not 0 <= axis < domain.dimension or not walled[axis]:
+            raise ValueError(
+                f"axes must be axes of the box that are not periodic, got {axis}"
+            )
+    return tuple(k in given.axes for k in range(domain.dimension))
 
 
 def _interval(given: tuple[float, float] | None) -> tuple[float, float]:
-    if given is None:
-        raise ValueError(
-            "interval must be (0.0, T), got None: steady problems are not supported yet"
-        )
     numbers = np.asarray(given)
     if numbers.shape != (2,) or not np.issubdtype(numbers.dtype, np.number):
-        raise ValueError(f"interval must be two times, (0.0, T), got {given!r}")
+        raise ValueError(
+            f"interval must be two times, (0.0, T), got {given!r}; steady problems are "
+            f"not supported yet"
+        )
     start, end = (float(t) for t in numbers)
     if start != 0.0 or not 0.0 < end < float("inf"):
         raise ValueError(

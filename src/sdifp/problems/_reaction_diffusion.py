@@ -7,11 +7,14 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, reaction, time_derivative
-from ._conditions import Initial, Neumann
-from ._gaussian import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
-from ._problem import Problem
+from ._data import (
+    exponential,
+    mass_of_gaussian,
+    squared_norm_of_gaussian,
+    wrapped_gaussian,
+)
+from ._problem import Initial, Neumann, Problem
 
-_SIZE = 1.0
 # Terms of the cosine series of exp(a cos) with a <= 1: the next is below 1e-17.
 _TERMS = 14
 
@@ -38,34 +41,31 @@ def reaction_diffusion(
     - `duration`: the last time.
     """
     d = check_dimension(dimension)
-    residual = Residual(
-        time_derivative() - diffusion * laplacian() - reaction(rate),
-    )
     if d == 1:
         box = Box([-1.0], [3.0])
 
-        def spread(t: Array) -> Array:
-            return jnp.sqrt(0.25 + 4.0 * diffusion * t)
+        initial = lambda x: wrapped_gaussian(x[0], 1.0, 0.5, 4.0)
+        mass = lambda t: jnp.exp(rate * t) * mass_of_gaussian(0.5)
+
+        def size_and_width(t: Array) -> tuple[Array, Array]:
+            width = jnp.sqrt(0.25 + 4.0 * diffusion * t)
+            return jnp.exp(rate * t) * 0.5 / width, width
 
         # The data are even about the middle, so images in the walls are translations.
         def reference(x: Array, t: Array) -> Array:
-            size = jnp.exp(rate * t) * 0.5 / spread(t)
-            return size * wrapped_gaussian(x[0], 1.0, spread(t), 4.0)
-
-        def initial(x: Array) -> Array:
-            return wrapped_gaussian(x[0], 1.0, 0.5, 4.0)
-
-        def mass(t: Array) -> Array:
-            return jnp.exp(rate * t) * mass_of_gaussian(0.5)
+            size, width = size_and_width(t)
+            return size * wrapped_gaussian(x[0], 1.0, width, 4.0)
 
         def squared_norm(t: Array) -> Array:
-            size = jnp.exp(rate * t) * 0.5 / spread(t)
-            return size**2 * squared_norm_of_gaussian(spread(t), 4.0)
+            size, width = size_and_width(t)
+            return size**2 * squared_norm_of_gaussian(width, 4.0)
 
     else:
         box = Box.cube(d, 0.0, 2.0, normalised=True)
-        a = _SIZE / np.sqrt(d)
-        n = np.arange(1, _TERMS)
+        # The reference at time 0, without the series: one narrow layer of features.
+        initial = exponential
+        mass = lambda t: jnp.exp(rate * t) * float(first) ** d
+        a, n = 1.0 / np.sqrt(d), np.arange(1, _TERMS)
         first, others = scipy.special.iv(0, a), 2.0 * scipy.special.iv(n, a)
 
         def damping(t: Array) -> Array:
@@ -78,13 +78,6 @@ def reaction_diffusion(
             # Every factor is positive, and their product is of order one.
             return jnp.exp(rate * t + jnp.sum(jnp.log(factors)))
 
-        # The same at time 0, without the series: one narrow layer of features.
-        def initial(x: Array) -> Array:
-            return jnp.exp(a * jnp.sum(jnp.cos(jnp.pi * (x - 1.0))))
-
-        def mass(t: Array) -> Array:
-            return jnp.exp(rate * t) * float(first) ** d
-
         def squared_norm(t: Array) -> Array:
             square = float(first) ** 2 + 0.5 * jnp.sum(
                 (jnp.asarray(others, float) * damping(t)) ** 2
@@ -93,7 +86,7 @@ def reaction_diffusion(
 
     return Problem(
         domain=box,
-        equation=residual,
+        equation=Residual(time_derivative() - diffusion * laplacian() - reaction(rate)),
         conditions=[Initial(initial), Neumann()],
         interval=(0.0, duration),
         mass=mass,

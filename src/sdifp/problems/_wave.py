@@ -7,9 +7,8 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
-from ._conditions import Initial
-from ._gaussian import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
-from ._problem import Problem
+from ._data import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
+from ._problem import Initial, Problem
 
 
 def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Problem:
@@ -45,9 +44,7 @@ def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Pr
     volume = period if d == 1 else 1.0
     return Problem(
         domain=Box.cube(d, -3.0, 5.0, periodic=True, normalised=d > 1),
-        equation=Residual(
-            time_derivative(2) - speed**2 * laplacian(),
-        ),
+        equation=Residual(time_derivative(2) - speed**2 * laplacian()),
         conditions=[Initial(lambda x: reference(x, jnp.zeros((), x.dtype)), velocity)],
         interval=(0.0, duration),
         mass=float(mass * volume),

@@ -1,4 +1,4 @@
-"""Gaussians on a circle, in closed form."""
+"""Initial data on a circle or a torus, and their integrals in closed form."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,3 +29,9 @@ def squared_norm_of_gaussian(width: ArrayLike, period: float) -> Array:
     apart = period * jnp.arange(-_IMAGES, _IMAGES + 1, dtype=width.dtype)
     overlap = jnp.sum(jnp.exp(-0.5 * (apart / width) ** 2))
     return width * np.sqrt(np.pi / 2.0) * overlap
+
+
+def exponential(x: Array) -> Array:
+    """`exp(sum_k cos(pi (x_k - 1)) / sqrt(d))` on a torus of period 2: its variance
+    stays of order one in any dimension."""
+    return jnp.exp(1.0 / np.sqrt(x.size) * jnp.sum(jnp.cos(jnp.pi * (x - 1.0))))

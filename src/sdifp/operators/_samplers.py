@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._point_operator import PointOperator
-from ._term import Axes, Pairs, Term
+from ._term import Axes, Pairs, PointOperator, Term
 
 Group = Any
 """A kind of terms: "pairs" of coordinates, or ("axes", some coordinates or None)."""

@@ -20,7 +20,7 @@ from jax.extend import core
 from jaxtyping import Array
 
 from ._interpreter import Composed, Interpreter
-from ._jet import Collapse, Jet, constant, densify, only_top
+from ._jet import Collapse, Jet, constant, densify, only_top, or_zero
 
 
 def identity_jet(x: Array, top: Array | None, order: int) -> Jet:
@@ -113,22 +113,17 @@ def through_layer(
     collapsed coefficient of order 2 over all coordinates of that, and the primitives
     that had no rule."""
     stage, exits, later = _first_layer(closed, inputs, collapse, token)
-    dtype = inputs[0].primal.dtype
-    blocks = [e.lower[0] for e in exits.values()]
     sizes = [e.primal.size for e in exits.values()]
     width, d = sum(sizes), collapse.directions
     if any(jnp.iscomplexobj(e.primal) for e in exits.values()):
         raise ValueError("ThroughLayer() needs a first layer of real numbers")
     if not exits:
         out = stage.jet(closed.jaxpr.outvars[0])
-        return *_second_order(out, jnp.zeros((d, 0), dtype)), stage.fallbacks
-    slope = jnp.concatenate(
-        [
-            jnp.zeros((d, size), dtype) if b is None else b.reshape(d, size)
-            for b, size in zip(blocks, sizes, strict=True)
-        ],
-        1,
-    )
+        return *_second_order(
+            out, jnp.zeros((d, 0), inputs[0].primal.dtype)
+        ), stage.fallbacks
+    blocks = [or_zero(e.lower[0], e.primal, (d,)) for e in exits.values()]
+    slope = jnp.concatenate([b.reshape(d, -1) for b in blocks], 1)
     weights = collapse.weights
     if collapse.metric is None and weights is not None and weights.ndim == 0:
         metric = weights * (slope.T @ slope)
@@ -149,8 +144,7 @@ def through_layer(
 
 
 def _second_order(out: Jet, slope: Array) -> tuple[Array, Array, Array]:
-    top = jnp.zeros_like(out.primal) if out.top is None else out.top
-    by_layer = out.lower[0]
+    top, by_layer = or_zero(out.top, out.primal), out.lower[0]
     if by_layer is None:
         gradient = jnp.zeros((slope.shape[0], *out.primal.shape), slope.dtype)
     else:

@@ -171,17 +171,15 @@ class Evaluation(eqx.Module):
         def of(function: Function) -> Derivatives:
             """What is needed of a function at this point."""
             found = self.applied.derivatives(function, x, t, point, token)
-            value, gradient = found.value, found.gradient
+            value, gradient = found.value, None
             if self.needs_value and value is None:
                 value = function(x, t)
-            if self.local is not None and gradient is None:
-                gradient = _gradient(function, x, t)
-            return Derivatives(
-                found.total,
-                value if self.needs_value else None,
-                None if self.local is None else gradient,
-                found.steps,
-            )
+            if self.local is not None:
+                gradient = found.gradient
+                if gradient is None:
+                    gradient = _gradient(function, x, t)
+            value = value if self.needs_value else None
+            return found._replace(value=value, gradient=gradient)
 
         found = of(raw_of(u))
         if series is not None:

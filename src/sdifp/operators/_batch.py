@@ -17,7 +17,9 @@ Function = Callable[[Array, Array | None], Array]
 def raw_of(u: Any) -> Function:
     """The function that derivatives with respect to x run over: the network under a
     conserved field, or u itself."""
-    return as_field(as_field(u).net)
+    net = as_field(as_field(u).net)
+    # JAX compares functions, and modules by their arrays.
+    return lambda x, t: net(x, t)
 
 
 class Batch(NamedTuple):

@@ -55,12 +55,9 @@ class Operator(eqx.Module):
 
     def at_point(self, x: Array, t: Array | None) -> PointOperator:
         """The operator at a point."""
-        out = PointOperator()
-        for term in self.terms:
-            out = out + term.exact(x, t)
-        for sample in self.samples:
-            out = out + sample.at_point(x, t)
-        return out
+        exact = [term.exact(x, t) for term in self.terms]
+        drawn = [sample.at_point(x, t) for sample in self.samples]
+        return sum(exact + drawn, PointOperator())
 
     def kinds(self, x: Any, t: Any) -> PointOperator:
         """The shapes of the operator at a point: None where it has no such terms."""

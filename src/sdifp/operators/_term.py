@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -33,19 +34,18 @@ class PointOperator(eqx.Module):
         directions = list(self.directions)
         for new in other.directions:
             for k, old in enumerate(directions):
-                merged = old.merged(new)
-                if merged is not None:
+                if (merged := old.merged(new)) is not None:
                     directions[k] = merged
                     break
             else:
                 directions.append(new)
-        sums = {f: add(getattr(self, f), getattr(other, f)) for f in _PARTS}
-        return PointOperator(tuple(directions), **sums)
+        sums = [add(getattr(self, f), getattr(other, f)) for f in _PARTS]
+        return PointOperator(tuple(directions), *sums)
 
     def __mul__(self, factor: Array) -> "PointOperator":
-        parts = {f: getattr(self, f) for f in _PARTS}
-        scaled = {f: None if a is None else factor * a for f, a in parts.items()}
-        return PointOperator(tuple(d.scaled(factor) for d in self.directions), **scaled)
+        parts = [getattr(self, f) for f in _PARTS]
+        scaled = jax.tree.map(lambda a: factor * a, parts)
+        return PointOperator(tuple(d.scaled(factor) for d in self.directions), *scaled)
 
 
 def directional(

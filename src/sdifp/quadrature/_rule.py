@@ -56,9 +56,7 @@ class QuadratureRule(eqx.Module):
     def at(self, index: Int[Array, " n"]) -> Block:
         """The nodes and weights of these indices, which may be traced."""
 
-    def block(
-        self, start: int | Array, length: int
-    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
+    def block(self, start: int | Array, length: int) -> Block:
         """The nodes and weights `start` to `start + length`; `start` may be traced."""
         if isinstance(start, int) and not 0 <= start <= self.size - length:
             raise ValueError(
@@ -67,7 +65,7 @@ class QuadratureRule(eqx.Module):
             )
         return self.at(start + jnp.arange(length))
 
-    def sample(self, key: Array, k: int) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    def sample(self, key: Array, k: int) -> Sample:
         """The indices of `k` different random nodes, spread as evenly as the rule
         knows how, and the factors on their weights that make sums over them unbiased:
         the inverse of the probability with which each was chosen.

@@ -93,8 +93,8 @@ class Directions(eqx.Module):
 
     def scaled(self, factor: Array) -> "Directions":
         """All weights times a number."""
-        weights = {p: factor * w for p, w in self.weights.items()}
-        metric = None if self.metric is None else factor * self.metric
+        own = (self.weights, self.metric)
+        weights, metric = jax.tree.map(lambda w: factor * w, own)
         return Directions(weights, self.rows, self.index, metric)
 
     def split(self) -> "list[Directions]":

@@ -160,16 +160,6 @@ def is_elementwise(eqn: Any, places: list[int], order: int) -> bool:
         return False
     if order == 0:
         return True
-    try:
-        rule = _rule(eqn, places)
-    except Exception:
-        # It has no derivative; whoever differentiates it says why.
-        return False
-    return _acts_on_entries(rule, shape, order - 1)
-
-
-def _rule(eqn: Any, places: list[int]) -> Any:
-    """The jaxpr of an equation's value and derivative."""
 
     def rule(values: list[Any], tangents: list[Any]) -> Any:
         function, at = as_function(eqn, places, values)
@@ -179,7 +169,12 @@ def _rule(eqn: Any, places: list[int]) -> Any:
         jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type)
         for a in eqn.invars
     ]
-    return jax.make_jaxpr(rule)(values, [values[k] for k in places]).jaxpr
+    try:
+        closed = jax.make_jaxpr(rule)(values, [values[k] for k in places])
+    except Exception:
+        # It has no derivative; whoever differentiates it says why.
+        return False
+    return _acts_on_entries(closed.jaxpr, shape, order - 1)
 
 
 def _acts_on_entries(jaxpr: Any, shape: tuple[int, ...], order: int) -> bool:

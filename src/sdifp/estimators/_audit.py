@@ -123,11 +123,8 @@ class Audit(eqx.Module):
             (axes[2], [r.milliseconds for r in self.rows], "time (ms)"),
             (axes[3], [r.memory / 2**20 for r in self.rows], "temporaries (MiB)"),
         ):
-            axis.barh(y, values, color="0.7", height=0.6)
-            for at, value in zip(y, values, strict=True):
-                axis.annotate(
-                    f" {value:.3g}", (value, at), va="center", fontsize=8, color="0.2"
-                )
+            bars = axis.barh(y, values, color="0.7", height=0.6)
+            axis.bar_label(bars, fmt=" %.3g", fontsize=8, color="0.2")
             axis.margins(x=0.2)
             axis.set_xlabel(label)
         axes[0].set_yticks(y, names)

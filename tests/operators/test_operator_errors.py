@@ -29,7 +29,7 @@ def fails(error, match, function, *arguments, **options):
 @pytest.mark.parametrize("order", [0, 5, -1, 2.0, "2", None])
 def test_orders(order):
     fails(
-        ValueError, "order must be 1, 2, 3 or 4, got", sdifp.operators.derivative, order
+        ValueError, "order must be from 1 to 4, got", sdifp.operators.derivative, order
     )
 
 
@@ -49,7 +49,9 @@ def test_axes_that_are_none(axis):
 
 
 def test_axes_that_are_repeated_or_out_of_range():
-    fails(ValueError, "axis must not repeat", sdifp.operators.derivative, 2, [1, 0, 1])
+    fails(
+        ValueError, "several different ones", sdifp.operators.derivative, 2, [1, 0, 1]
+    )
     message = "axis must be below the dimension of the point, 4, got 4"
     fails(ValueError, message, sdifp.operators.derivative(2, 4)(smooth), X)
     fails(ValueError, message, sdifp.operators.derivative(1, [0, 4])(smooth), X)
@@ -76,7 +78,7 @@ def test_pairs_of_axes():
         0,
         1.0,
     )
-    message = "axes must be below the dimension of the point, 4, got 1 and 7"
+    message = "axis must be below the dimension of the point, 4, got 7"
     fails(ValueError, message, sdifp.operators.mixed_derivative(1, 7)(smooth), X)
 
 
@@ -189,25 +191,25 @@ def test_coefficient_functions_of_wrong_shape():
 
 @pytest.mark.parametrize("factor", [smooth, LAPLACIAN], ids=["function", "operator"])
 def test_factors_that_are_functions(factor):
-    message = "can be multiplied by a number.* go into its coefficients"
+    message = "multiplied by one finite number.* go into its coefficients"
     fails(TypeError, message, lambda: LAPLACIAN * factor)
 
 
 def test_factors_that_are_arrays():
-    message = r"can be multiplied by one number, got shape \(2,\)"
-    fails(ValueError, message, lambda: LAPLACIAN * jnp.ones(2))
-    fails(ValueError, message, lambda: jnp.ones(2) * LAPLACIAN)
-    fails(ValueError, message, lambda: LAPLACIAN * np.ones(2))
-    fails(ValueError, message, lambda: LAPLACIAN / np.ones(2))
+    message = r"multiplied by one finite number, got .*\[1\., 1\.\]"
+    fails(TypeError, message, lambda: LAPLACIAN * jnp.ones(2))
+    fails(TypeError, message, lambda: jnp.ones(2) * LAPLACIAN)
+    fails(TypeError, message, lambda: LAPLACIAN * np.ones(2))
+    fails(TypeError, message, lambda: LAPLACIAN / np.ones(2))
 
 
 def test_a_numpy_array_on_the_left():
-    fails((TypeError, ValueError), "one number", lambda: np.ones(2) * LAPLACIAN)
+    fails(TypeError, "one finite number", lambda: np.ones(2) * LAPLACIAN)
 
 
 def test_factors_that_are_strings():
-    fails(TypeError, "can be multiplied by a number", lambda: LAPLACIAN * "2")
-    fails(TypeError, "can be divided by a number", lambda: LAPLACIAN / "2")
+    fails(TypeError, "multiplied by one finite number", lambda: LAPLACIAN * "2")
+    fails(TypeError, "multiplied by one finite number", lambda: LAPLACIAN / "2")
 
 
 def test_sums_with_other_things():
@@ -224,7 +226,7 @@ def test_functions_that_are_none(u):
 
 def test_functions_with_other_values():
     at = lambda u: lambda: LAPLACIAN(u)(X)
-    message = r"one number for one point of shape \(4,\), got shape \(4,\); .*\[k\]"
+    message = r"one JAX number for one point of shape \(4,\), got shape \(4,\); .*\[k\]"
     fails(ValueError, message, at(jnp.sin))
     fails(ValueError, r"got shape \(1,\)", at(lambda x: x[:1]))
     fails(
@@ -271,7 +273,7 @@ def test_fields():
     message = "t must be left out: u is at one time already, got 0.3"
     fails(ValueError, message, LAPLACIAN(moving.at(0.1)), X[:2], 0.3)
     vector = sdifp.conserve(lambda x: jnp.sin(x), rule, [1.0, 2.0])
-    fails(ValueError, "u must return one number", LAPLACIAN(vector), X[:2])
+    fails(ValueError, "u must return one JAX number", LAPLACIAN(vector), X[:2])
 
 
 @pytest.mark.parametrize("shape", [(), (2, 2, 2, 4), (0,), (0, 4), (3, 0)])
@@ -367,9 +369,13 @@ def test_printing_callbacks_are_no_matter(capsys):
         (TypeError, "path must be a Path", lambda: LAPLACIAN(smooth, path="nested")),
         (TypeError, "directions must be", lambda: LAPLACIAN.sample(KEY, 1, "gauss")),
         (ValueError, "chunk must be a pos", lambda: LAPLACIAN(smooth, chunk=True)),
-        (ValueError, "order must be 1, 2", lambda: sdifp.operators.derivative(True)),
-        (ValueError, "by a finite number", lambda: LAPLACIAN * float("nan")),
-        (ValueError, "by a finite number", lambda: LAPLACIAN / np.float64(0.0)),
+        (
+            ValueError,
+            "order must be from 1 to 4",
+            lambda: sdifp.operators.derivative(True),
+        ),
+        (TypeError, "by one finite number", lambda: LAPLACIAN * float("nan")),
+        (TypeError, "by one finite number", lambda: LAPLACIAN / np.float64(0.0)),
         (TypeError, "x must hold real num", lambda: LAPLACIAN(smooth)(X * 1j)),
         (ValueError, "one JAX number", lambda: LAPLACIAN(lambda x: 1.0)(X)),
     ],

@@ -290,14 +290,14 @@ def test_coefficients_in_a_local_term_are_trained():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: sdifp.time_derivative(3), "order must be 1 or 2, got 3"),
-        (lambda: sdifp.time_derivative(1.0), "order must be 1 or 2, got 1.0"),
+        (lambda: sdifp.time_derivative(3), "order must be from 1 to 2, got 3"),
+        (lambda: sdifp.time_derivative(1.0), "order must be from 1 to 2, got 1.0"),
         (lambda: sdifp.time_derivative(NETS["net"]), "write time_derivative...u."),
         (
             lambda: sdifp.Residual(sdifp.operators.advection(C), lambda u, grad, x: u)(
                 NETS["net"], X, T
             ),
-            r"local cannot be evaluated as local\(u, grad, x, t\): .* 4 were given",
+            r"local cannot be evaluated as local\(u, grad, x, t\) at .* 4 were given",
         ),
         (
             lambda: sdifp.Residual(

@@ -189,7 +189,9 @@ def test_functions_that_return_integers_are_refused():
 
 @pytest.mark.parametrize("chunk", [0, -1])
 def test_a_chunk_below_one_is_refused(chunk):
-    with pytest.raises(ValueError, match=f"chunk must be at least 1, got {chunk}"):
+    with pytest.raises(
+        ValueError, match=f"chunk must be a positive integer, got {chunk}"
+    ):
         build("midpoint").mean(field, chunk=chunk)
 
 
@@ -340,7 +342,7 @@ def test_replicates_are_all_different_and_repeatable(name):
 
 
 def test_no_replicates_are_refused():
-    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n must be a positive integer, got 0"):
         build("sobol").replicates(KEY, 0)
 
 

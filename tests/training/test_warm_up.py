@@ -117,8 +117,8 @@ def test_an_unbiased_early_estimate_is_kept_and_a_biased_one_is_not():
 class _Wrong(sdifp.estimators.Estimator):
     """The exact residual, doubled: bias without noise."""
 
-    def combine(self, task, key):
-        found = Full().combine(task, key)
+    def estimate(self, *given):
+        found = Full().estimate(*given)
         return sdifp.estimators.Estimate(4.0 * found.loss, None)
 
 

@@ -4,9 +4,9 @@ An estimator takes all terms of the operator (`Full`) or samples some of them, w
 without bias; `audit` measures bias, noise, time and memory of each on a given problem.
 """
 
+from ._audit import Audit as Audit
+from ._audit import AuditRow as AuditRow
 from ._audit import audit as audit
-from ._audit_result import Audit as Audit
-from ._audit_result import AuditRow as AuditRow
 from ._estimators import Disjoint as Disjoint
 from ._estimators import Estimate as Estimate
 from ._estimators import Estimator as Estimator

@@ -1,8 +1,10 @@
 """Measure estimators against the full gradient: bias, noise, time and memory."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -16,19 +18,129 @@ from jaxtyping import Array, ArrayLike, Float
 from .._checks import check_count
 from .._timing import interleaved
 from ..field import Detached, Exact, MiniBatch, Subsampled, as_field
-from ..operators import (
-    Batch,
-    Coordinates,
-    Rademacher,
-    Residual,
-    batch_of,
-    groups_of,
+from ..operators import Coordinates, Operator, Rademacher, Residual, batch_of, groups_of
+from ._estimators import (
+    Disjoint,
+    Estimate,
+    Estimator,
+    Full,
+    Independent,
+    Shared,
+    Symmetric,
+    stde,
 )
-from ._audit_result import Audit, AuditRow
-from ._estimators import Disjoint, Estimator, Full, Independent, Shared, Symmetric, stde
 
 # Above this many terms their covariance, which needs each of them, is not computed.
 _MOST_TERMS = 4096
+
+
+class AuditRow(eqx.Module):
+    """What was measured of one estimator; gradients are relative to the norm of the
+    full one."""
+
+    name: str = eqx.field(static=True)
+    bias: float = eqx.field(static=True)
+    "mean error along the direction that was tested"
+    margin: float = eqx.field(static=True)
+    "half the width of its confidence interval, joint over all rows"
+    predicted: float | None = eqx.field(static=True)
+    "the bias along that direction by the covariance formula, where there is one"
+    noise: float = eqx.field(static=True)
+    "root mean square distance of one estimate from the mean"
+    mean_square: float | None = eqx.field(static=True)
+    "mean of its estimates of the mean squared residual, over the true one"
+    milliseconds: float = eqx.field(static=True)
+    "one estimate of the gradient, median of the best third"
+    memory: int = eqx.field(static=True)
+    "bytes of temporaries, as the compiler has it"
+
+    @property
+    def biased(self) -> bool:
+        """Whether the confidence interval leaves out zero."""
+        return abs(self.bias) > self.margin
+
+
+class Audit(eqx.Module):
+    """Estimators of a gradient side by side; `print` it, or `draw` it."""
+
+    rows: tuple[AuditRow, ...] = eqx.field(static=True)
+    gradient_norm: float = eqx.field(static=True)
+    "of the full gradient"
+    covariance: float | None = eqx.field(static=True)
+    "norm of the bias of one shared term by the formula, relative to the gradient"
+    repeats: int = eqx.field(static=True)
+    confidence: float = eqx.field(static=True)
+    note: str | None = eqx.field(static=True, default=None)
+    "what the field's own gradient mode adds to the error of every row, if it does"
+
+    def __str__(self) -> str:
+        head = (
+            f"{'estimator':<28} {'bias':>9} {'+-':>8} {'formula':>9} {'verdict':>9} "
+            f"{'noise':>8} {'mean r^2':>9} {'ms':>8} {'MiB':>8}"
+        )
+        lines = [head]
+        for row in self.rows:
+            predicted = "" if row.predicted is None else f"{row.predicted:9.4f}"
+            square = "" if row.mean_square is None else f"{row.mean_square:9.4f}"
+            lines.append(
+                f"{row.name:<28} {row.bias:>9.4f} {row.margin:>8.4f} {predicted:>9} "
+                f"{'BIASED' if row.biased else 'none seen':>9} {row.noise:>8.3f} "
+                f"{square:>9} {row.milliseconds:>8.2f} {row.memory / 2**20:>8.2f}"
+            )
+        lines.append(
+            f"relative to the full gradient (norm {self.gradient_norm:.4g}); "
+            f"{self.repeats} draws each, joint confidence {100 * self.confidence:g} %; "
+            "'none seen': zero is inside the interval"
+        )
+        if self.note is not None:
+            lines.append(self.note)
+        return "\n".join(lines)
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries, for JSON."""
+        return [dataclasses.asdict(r) | {"biased": r.biased} for r in self.rows]
+
+    def draw(self, file: str | Path) -> Path:
+        """Draw bias with its interval, noise, time and memory, and save the picture."""
+        from matplotlib.figure import Figure
+
+        names = [r.name for r in self.rows]
+        y = np.arange(len(names))[::-1]
+        figure = Figure((11.0, 1.4 + 0.42 * len(names)), layout="constrained")
+        axes = figure.subplots(1, 4, sharey=True)
+        for row, at in zip(self.rows, y, strict=True):
+            # Vermillion and blue of Okabe and Ito, told apart by their markers too.
+            colour, marker = ("#D55E00", "s") if row.biased else ("#0072B2", "o")
+            axes[0].errorbar(
+                row.bias, at, xerr=row.margin, fmt=marker, color=colour, capsize=4
+            )
+            if row.predicted is not None:
+                axes[0].plot(row.predicted, at, "k|", markersize=16)
+        axes[0].axvline(0.0, color="0.6", linewidth=0.8, zorder=0)
+        axes[0].set_xlabel("bias / |gradient|\n(bar: covariance formula)")
+        for axis, values, label in (
+            (axes[1], [r.noise for r in self.rows], "noise / |gradient|"),
+            (axes[2], [r.milliseconds for r in self.rows], "time (ms)"),
+            (axes[3], [r.memory / 2**20 for r in self.rows], "temporaries (MiB)"),
+        ):
+            bars = axis.barh(y, values, color="0.7", height=0.6)
+            axis.bar_label(bars, fmt=" %.3g", fontsize=8, color="0.2")
+            axis.margins(x=0.2)
+            axis.set_xlabel(label)
+        axes[0].set_yticks(y, names)
+        for axis in axes:
+            axis.spines[["top", "right"]].set_visible(False)
+        figure.suptitle(
+            f"Estimators against the full gradient, {self.repeats} draws "
+            f"(squares: biased, at joint confidence {100 * self.confidence:g} %)",
+            fontsize=11,
+        )
+        if self.note is not None:
+            figure.supxlabel(self.note, fontsize=8, wrap=True)
+        file = Path(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file, dpi=150)
+        return file
 
 
 def audit(
@@ -74,7 +186,7 @@ def audit(
     batch, _ = batch_of(u, x, t)
     sizes = list(groups_of(residual.operator.terms, *batch.first).values())
     if estimators is None:
-        estimators = _default(n, min(sizes, default=1), residual, batch)
+        estimators = _default(n, min(sizes, default=1), residual.operator, batch.first)
     known = isinstance(estimators, Mapping) and estimators
     if not known or not all(isinstance(e, Estimator) for e in estimators.values()):
         raise TypeError(
@@ -87,20 +199,25 @@ def audit(
             "rather than a function that closes over one"
         )
 
-    def compiled(estimator: Estimator) -> Any:
-        def loss(params: Any, key: Array) -> tuple[Array, Array | None]:
-            out = estimator(residual, eqx.combine(params, static), x, t, key=key)
-            return out.loss, out.mean_square
+    def compiled(estimate: Callable[[Any, Array], Estimate]) -> Any:
+        """The gradient of a loss, flat, and the loss."""
 
-        def flat(params: Any, key: Array) -> tuple[Array, Array | None]:
-            out, square = jax.grad(loss, has_aux=True)(params, key)
-            return jax.flatten_util.ravel_pytree(out)[0], square
+        def loss(params: Any, key: Array) -> tuple[Array, Estimate]:
+            out = estimate(eqx.combine(params, static), key)
+            return out.loss, out
+
+        def flat(params: Any, key: Array) -> tuple[Array, Estimate]:
+            slope, out = jax.grad(loss, has_aux=True)(params, key)
+            return jax.flatten_util.ravel_pytree(slope)[0], out
 
         return jax.jit(flat).lower(params, key).compile()
 
-    exact = as_field(u).with_gradient(Exact())
-    full = lambda u: Full()(residual, u, x, t, key=key).loss
-    half, truth = _value_and_gradient(full, exact)
+    def estimated(estimator: Estimator, mode: Any = None) -> Any:
+        own = lambda u: u if mode is None else as_field(u).with_gradient(mode)
+        return compiled(lambda u, key: estimator(residual, own(u), x, t, key=key))
+
+    truth, out = estimated(Full(), Exact())(params, key)
+    square = 2.0 * float(out.loss)
     size = float(jnp.linalg.norm(truth))
     if not math.isfinite(size) or size == 0.0:
         raise ValueError(
@@ -109,9 +226,10 @@ def audit(
     shared, length = None, 0.0
     honest = not isinstance(as_field(u).gradient, Detached | MiniBatch)
     if honest and len(sizes) == 1 and sizes[0] <= _MOST_TERMS:
-        shared = _covariance(residual, exact, x, t, sizes[0])
+        centred = functools.partial(_centred_squares, residual, x, t, sizes[0])
+        shared, _ = compiled(lambda u, _: Estimate(centred(u), None))(params, key)
         length = float(jnp.linalg.norm(shared))
-    runs = {name: compiled(e) for name, e in estimators.items()}
+    runs = {name: estimated(e) for name, e in estimators.items()}
     once = {name: functools.partial(run, params, key) for name, run in runs.items()}
     times = interleaved(9, once)
     # All intervals together hold with this confidence (Bonferroni).
@@ -131,23 +249,24 @@ def audit(
             mean = sum(run(params, k)[0] - truth for k in keys[repeats:]) / repeats
             shift = jnp.linalg.norm(mean)
             direction = mean / jnp.where(shift > 0.0, shift, 1.0)
-        total, along, norms, squares = jnp.zeros_like(truth), [], [], []
+        total, found = jnp.zeros_like(truth), []
         for k in keys[:repeats]:
-            estimate, square = run(params, k)
-            total, own, norm = _account(total, estimate, truth, direction)
-            along.append(own)
-            norms.append(norm)
-            squares.append(square)
-        errors = np.asarray(jnp.stack(along), float) / size
+            estimate, out = run(params, k)
+            total, *numbers = _account(total, estimate, truth, direction)
+            found.append((*numbers, out.mean_square))
+        # A mean square that is None becomes NaN.
+        along, norms, squares = np.asarray(found, float).T
+        errors = along / size
         spread = float(np.std(errors, ddof=1)) / math.sqrt(repeats)
-        variance = _mean(norms) - float(total @ total) / repeats**2
+        variance = np.mean(norms) - float(total @ total) / repeats**2
+        ratio = float(np.mean(squares)) / square
         row = AuditRow(
             name=name,
             bias=float(np.mean(errors)),
             margin=max(quantile * spread, rounding),
             predicted=predicted,
             noise=math.sqrt(max(0.0, variance)) / size,
-            mean_square=None if squares[0] is None else _mean(squares) / (2.0 * half),
+            mean_square=None if out.mean_square is None else ratio,
             milliseconds=1e3 * times[name],
             memory=int(run.memory_analysis().temp_size_in_bytes),
         )
@@ -161,10 +280,9 @@ def _note(u: Any) -> str | None:
     mode = as_field(u).gradient
     if not isinstance(mode, Subsampled | MiniBatch | Detached):
         return None
-    if isinstance(mode, Detached):
-        error, name = "bias", "Detached()"
-        what = "leaves out the gradient of scale and shift"
-    else:
+    error, name = "bias", "Detached()"
+    what = "leaves out the gradient of scale and shift"
+    if not isinstance(mode, Detached):
         error = "noise" if isinstance(mode, Subsampled) else "noise and bias"
         name = f"{type(mode).__name__}({mode.k})"
         what = f"draws {mode.k} nodes for each estimate"
@@ -184,12 +302,8 @@ def _account(
     return total + error, error @ direction, error @ error
 
 
-def _mean(values: list[Array]) -> float:
-    return float(np.mean(np.asarray(jnp.stack(values), float)))
-
-
 def _default(
-    n: int | None, terms: int, residual: Residual, batch: Batch
+    n: int | None, terms: int, operator: Operator, point: tuple[Array, Array | None]
 ) -> dict[str, Estimator]:
     n = max(1, min(16, terms // 4)) if n is None else n
     out: dict[str, Estimator] = {
@@ -203,7 +317,7 @@ def _default(
         out[f"disjoint({n}, {n})"] = Disjoint(n)
     try:
         # Only for operators of order one and two.
-        residual.operator.sample(jax.random.key(0), 1, Rademacher()).kinds(*batch.first)
+        operator.sample(jax.random.key(0), 1, Rademacher()).kinds(*point)
     except ValueError:
         return out
     return out | {
@@ -212,33 +326,17 @@ def _default(
     }
 
 
-def _value_and_gradient(
-    loss: Callable[[Any], Array], u: Any
-) -> tuple[float, Float[Array, " parameters"]]:
-    @eqx.filter_jit
-    def run(u: Any) -> tuple[Array, Array]:
-        value, slope = eqx.filter_value_and_grad(loss)(u)
-        slope = eqx.filter(slope, eqx.is_inexact_array)
-        return value, jax.flatten_util.ravel_pytree(slope)[0]
-
-    value, gradient = run(u)
-    return float(value), gradient
-
-
-def _covariance(
-    residual: Residual, u: Any, x: ArrayLike, t: ArrayLike | None, terms: int
-) -> Float[Array, " parameters"]:
-    """`mean_x sum_k (a_k - mean a) (d_k - mean d)` over the terms `a_k = A_k[u]` and
-    their gradients d_k: the gradient of half the centred sum of squares. The covariance
-    of sampled residual and sampled gradient is a multiple of it."""
-
-    def loss(u: Any) -> Array:
-        term = lambda k: residual.operator.only(k)(u)(x, t).reshape(-1)
-        values = jax.lax.map(jax.checkpoint(term), jnp.arange(terms))
-        centred = values - jnp.mean(values, 0, keepdims=True)
-        return 0.5 * jnp.mean(jnp.sum(centred**2, 0))
-
-    return _value_and_gradient(loss, u)[1]
+def _centred_squares(
+    residual: Residual, x: ArrayLike, t: ArrayLike | None, terms: int, u: Any
+) -> Float[Array, ""]:
+    """Half the centred sum of squares of the terms `a_k = A_k[u]`. Its gradient is
+    `mean_x sum_k (a_k - mean a) (d_k - mean d)` with their gradients d_k: the
+    covariance of sampled residual and sampled gradient is a multiple of it."""
+    exact = as_field(u).with_gradient(Exact())
+    term = lambda k: residual.operator.only(k)(exact)(x, t).reshape(-1)
+    values = jax.lax.map(jax.checkpoint(term), jnp.arange(terms))
+    centred = values - jnp.mean(values, 0, keepdims=True)
+    return 0.5 * jnp.mean(jnp.sum(centred**2, 0))
 
 
 def _bias_factor(estimator: Estimator, terms: int) -> float | None:

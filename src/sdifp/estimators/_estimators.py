@@ -8,10 +8,11 @@ unbiased estimate of r^2.
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import check_count
@@ -22,33 +23,14 @@ from ..operators import (
     Coordinates,
     Evaluation,
     Operator,
+    PointFunction,
     Residual,
     Sampler,
     batch_of,
+    in_chunks,
+    mapped_over,
 )
 from ..taylor import Automatic, Path, VmappedJet
-from ._sum import fused_sum
-
-
-class Task(NamedTuple):
-    """What is estimated: the residual of a function on a batch of points."""
-
-    residual: Residual
-    u: Any
-    batch: Batch
-    series: Correction | None
-
-    def residuals(self, estimator: Any, *operators: Operator) -> list[Evaluation]:
-        """The residual with each of some operators in place of its own."""
-        path, chunk = estimator.path, estimator.chunk
-        return self.residual.evaluations(
-            self.u, self.batch, operators, path, chunk, self.series
-        )
-
-    def samples(self, estimator: Any, n: int, *keys: Array) -> list[Evaluation]:
-        """The residual with n terms of its operator, for each of some keys."""
-        draw = lambda key: self.residual.operator.sample(key, n, estimator.directions)
-        return self.residuals(estimator, *map(draw, keys))
 
 
 class Estimate(eqx.Module):
@@ -90,6 +72,7 @@ class Estimator(eqx.Module):
         batch = jax.lax.stop_gradient(batch)
         return self.estimate(residual, u, batch, for_terms)
 
+    @abc.abstractmethod
     def estimate(
         self,
         residual: Residual,
@@ -105,7 +88,6 @@ class Estimator(eqx.Module):
         - `series`: the corrections of a conserved field at the times of the batch,
             where they are known already.
         """
-        return self.combine(Task(residual, u, batch, series), key)
 
     def at(self, step: Int[Array, ""], switched: Bool[Array, ""]) -> "Estimator":
         """The estimator of one step of a training, see `WarmUp`.
@@ -118,12 +100,36 @@ class Estimator(eqx.Module):
         del step, switched
         return self
 
+
+class _Drawn(Estimator):
+    """An estimate from residuals with all terms of the operator, or some of them. Each
+    has the fields `path` and `chunk`, options of an operator."""
+
+    path: eqx.AbstractVar[Path]
+    chunk: eqx.AbstractVar[int | None]
+
+    def estimate(
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Correction | None = None,
+    ) -> Estimate:
+        operators = self.draw(residual.operator, key)
+        parts = residual.evaluations(u, batch, operators, self.path, self.chunk, series)
+        return self.combine(*parts)
+
     @abc.abstractmethod
-    def combine(self, task: Task, key: Array) -> Estimate:
-        """The estimate from residuals with all terms of the operator, or some."""
+    def draw(self, operator: Operator, key: Array) -> list[Operator]:
+        """The operators whose residuals are combined: all terms, or some."""
+
+    @abc.abstractmethod
+    def combine(self, *residuals: Evaluation) -> Estimate:
+        """The estimate from the residuals with these operators."""
 
 
-class Full(Estimator):
+class Full(_Drawn):
     """All terms: the exact residual, and the exact gradient.
 
     **Arguments:**
@@ -134,13 +140,15 @@ class Full(Estimator):
     path: Path = Automatic()
     chunk: int | None = eqx.field(static=True, default=None)
 
-    def combine(self, task: Task, key: Array) -> Estimate:
-        parts = task.residuals(self, task.residual.operator)
-        loss = _mean(lambda r: 0.5 * r**2, parts)
+    def draw(self, operator: Operator, key: Array) -> list[Operator]:
+        return [operator]
+
+    def combine(self, *residuals: Evaluation) -> Estimate:
+        loss = _mean(lambda r: 0.5 * r**2, residuals)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
 
-class _TwoCounts(Estimator):
+class _TwoCounts(_Drawn):
     i: int = eqx.field(static=True)
     j: int | None = eqx.field(static=True, default=None)
     directions: Sampler = Coordinates()
@@ -153,7 +161,7 @@ class _TwoCounts(Estimator):
             check_count("j", self.j)
 
 
-class _OneCount(Estimator):
+class _OneCount(_Drawn):
     n: int = eqx.field(static=True)
     directions: Sampler = Coordinates()
     path: Path = Automatic()
@@ -176,11 +184,12 @@ class Independent(_TwoCounts):
     - `path`, `chunk`: as for an operator.
     """
 
-    def combine(self, task: Task, key: Array) -> Estimate:
-        j, operator = self.j or self.i, task.residual.operator
-        draws = zip(jax.random.split(key), (self.i, j), strict=True)
-        both = [operator.sample(k, n, self.directions) for k, n in draws]
-        return Estimate(*_product(*task.residuals(self, *both)))
+    def draw(self, operator: Operator, key: Array) -> list[Operator]:
+        draws = zip(jax.random.split(key), (self.i, self.j or self.i), strict=True)
+        return [operator.sample(k, n, self.directions) for k, n in draws]
+
+    def combine(self, *residuals: Evaluation) -> Estimate:
+        return Estimate(*_product(*residuals))
 
 
 class Disjoint(_TwoCounts):
@@ -188,12 +197,13 @@ class Disjoint(_TwoCounts):
     subsets are not independent. For comparison; the arguments are those of
     `Independent`."""
 
-    def combine(self, task: Task, key: Array) -> Estimate:
+    def draw(self, operator: Operator, key: Array) -> list[Operator]:
         n = self.i + (self.j or self.i)
-        draw = task.residual.operator.sample_piece
         pieces = ((0, self.i), (self.i, n))
-        both = [draw(key, n, self.directions, piece) for piece in pieces]
-        return Estimate(_product(*task.residuals(self, *both))[0], None)
+        return [operator.sample(key, n, self.directions, piece) for piece in pieces]
+
+    def combine(self, *residuals: Evaluation) -> Estimate:
+        return Estimate(_product(*residuals)[0], None)
 
 
 def _product(live: Evaluation, still: Evaluation) -> tuple[Array, Array]:
@@ -216,9 +226,12 @@ class Symmetric(_OneCount):
     - `directions`, `path`, `chunk`: as for `Independent`.
     """
 
-    def combine(self, task: Task, key: Array) -> Estimate:
-        parts = task.samples(self, self.n, *jax.random.split(key))
-        loss = _mean(lambda r, s: 0.5 * r * s, parts)
+    def draw(self, operator: Operator, key: Array) -> list[Operator]:
+        keys = jax.random.split(key)
+        return [operator.sample(k, self.n, self.directions) for k in keys]
+
+    def combine(self, *residuals: Evaluation) -> Estimate:
+        loss = _mean(lambda r, s: 0.5 * r * s, residuals)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
 
@@ -232,9 +245,11 @@ class Shared(_OneCount):
     - `directions`, `path`, `chunk`: as for `Independent`.
     """
 
-    def combine(self, task: Task, key: Array) -> Estimate:
-        loss = _mean(lambda r: 0.5 * r**2, task.samples(self, self.n, key))
-        return Estimate(loss, None)
+    def draw(self, operator: Operator, key: Array) -> list[Operator]:
+        return [operator.sample(key, self.n, self.directions)]
+
+    def combine(self, *residuals: Evaluation) -> Estimate:
+        return Estimate(_mean(lambda r: 0.5 * r**2, residuals), None)
 
 
 def stde(n: int, directions: Sampler = Coordinates()) -> Shared:
@@ -258,5 +273,73 @@ def _mean(
         return combine(*values, *known)
 
     data = ([p.data for p in parts], known)
-    total = fused_sum(one, batch.points, batch.times, data, chunk)
+    total = _fused_sum(one, batch.points, batch.times, data, chunk)
     return total / batch.points.shape[0]
+
+
+def _fused_sum(
+    function: PointFunction, x: Array, t: Array | None, data: Any, chunk: int
+) -> Array:
+    """The sum of a function over points, a chunk of them at a time, each forward and
+    backward at once: nothing is kept of a chunk but its part of the gradient.
+
+    Reverse mode only, and not by the points. `function` may close over what is
+    differentiated.
+    """
+    n = x.shape[0]
+    xs, ts, pieces = in_chunks((x, t, data), n, chunk)
+    # The rows that fill the last chunk count nothing.
+    live = (jnp.arange(xs.shape[0] * xs.shape[1]) < n).reshape(xs.shape[:2])
+    mapped = mapped_over(function, t is not None)
+    # All that is closed over, keys and other whole numbers too: what a custom rule
+    # closes over cannot be used under `lax.cond`.
+    pure = eqx.filter_closure_convert(mapped, *_piece((xs, ts, pieces)))
+    closed_over, rest = eqx.partition(pure, eqx.is_inexact_array)
+    fixed, static = eqx.partition(rest, eqx.is_array)
+
+    def total(params: Any, fixed: Any, data: Any, chunk: Any) -> Array:
+        x, t, live = chunk
+        values = eqx.combine(params, fixed, static)(x, t, data)
+        return jnp.sum(jnp.where(live, values, 0.0))
+
+    chunks = (xs, ts, live)
+    first = _piece((pieces, chunks))
+    dtype = jax.eval_shape(total, closed_over, fixed, *first).dtype
+
+    def value(params: Any, fixed: Any, data: Any, chunks: Any) -> Array:
+        def body(carry: Array, piece: Any) -> tuple[Array, None]:
+            return carry + total(params, fixed, *piece), None
+
+        return _scan(body, jnp.zeros((), dtype), (data, chunks))[0]
+
+    def forward(params: Any, fixed: Any, data: Any, chunks: Any) -> tuple[Array, Any]:
+        def body(carry: Any, piece: Any) -> tuple[Any, Any]:
+            out, (by_params, by_data) = jax.value_and_grad(total, (0, 2))(
+                params, fixed, *piece
+            )
+            return jax.tree.map(jnp.add, carry, (out, by_params)), by_data
+
+        start = (jnp.zeros((), dtype), jax.tree.map(jnp.zeros_like, params))
+        (out, by_params), by_data = _scan(body, start, (data, chunks))
+        return out, (by_params, by_data)
+
+    def backward(kept: Any, cotangent: Array) -> Any:
+        times = lambda a: (cotangent * a).astype(a.dtype)
+        by_params, by_data = jax.tree.map(times, kept)
+        return by_params, None, by_data, None
+
+    run = jax.custom_vjp(value)
+    run.defvjp(forward, backward)
+    return run(closed_over, fixed, pieces, chunks)
+
+
+def _piece(pieces: Any) -> Any:
+    return jax.tree.map(lambda a: a[0], pieces)
+
+
+def _scan(body: Callable[..., Any], start: Any, pieces: Any) -> tuple[Any, Any]:
+    """`lax.scan`, without the loop where there is one piece."""
+    if jax.tree.leaves(pieces)[0].shape[0] > 1:
+        return jax.lax.scan(body, start, pieces)
+    out, extra = body(start, _piece(pieces))
+    return out, jax.tree.map(lambda a: a[None], extra)

@@ -1,12 +1,16 @@
 """WarmUp: one estimate early in a training, another one later."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from .._checks import check_count
-from ._estimators import Estimate, Estimator, Task
+from ..correction import Correction
+from ..operators import Batch, Residual
+from ._estimators import Estimate, Estimator
 
 
 class WarmUp(Estimator):
@@ -36,8 +40,15 @@ class WarmUp(Estimator):
         if self.steps is not None:
             check_count("steps", self.steps)
 
-    def combine(self, task: Task, key: Array) -> Estimate:
-        return self.late.combine(task, key)
+    def estimate(
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Correction | None = None,
+    ) -> Estimate:
+        return self.late.estimate(residual, u, batch, key, series)
 
     def at(self, step: Int[Array, ""], switched: Bool[Array, ""]) -> Estimator:
         passed = switched if self.steps is None else step >= self.steps
@@ -51,11 +62,19 @@ class _Either(Estimator):
     late: Estimator
     is_late: Bool[Array, ""]
 
-    def combine(self, task: Task, key: Array) -> Estimate:
+    def estimate(
+        self,
+        residual: Residual,
+        u: Any,
+        batch: Batch,
+        key: Array,
+        series: Correction | None = None,
+    ) -> Estimate:
         # As arguments of the branches: what they close over they cannot differentiate.
-        arrays, static = eqx.partition((task, key), eqx.is_array)
+        given = (residual, u, batch, key, series)
+        arrays, static = eqx.partition(given, eqx.is_array)
         late, early = (
-            lambda arrays, e=e: e.combine(*eqx.combine(arrays, static)).loss
+            lambda arrays, e=e: e.estimate(*eqx.combine(arrays, static)).loss
             for e in (self.late, self.early)
         )
         return Estimate(jax.lax.cond(self.is_late, late, early, arrays), None)

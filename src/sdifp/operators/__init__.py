@@ -10,6 +10,7 @@ Names that are not in `__all__` serve the other packages of this library.
 
 from ._apply import AppliedOperator as AppliedOperator
 from ._apply import Evaluation as Evaluation
+from ._apply import Plan as Plan
 from ._batch import Batch as Batch
 from ._batch import PointFunction as PointFunction
 from ._batch import batch_of as batch_of
@@ -26,7 +27,6 @@ from ._operator import mixed_derivatives as mixed_derivatives
 from ._operator import reaction as reaction
 from ._operator import third_derivatives as third_derivatives
 from ._operator import time_derivative as time_derivative
-from ._plan import Plan as Plan
 from ._residual import Residual as Residual
 from ._samplers import Coordinates as Coordinates
 from ._samplers import Gaussian as Gaussian

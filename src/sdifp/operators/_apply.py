@@ -14,11 +14,9 @@ from .._mesh import device_local
 from ..correction import Correction
 from ..field import as_field, at_time
 from ..taylor import Derivatives, Path, Step, add, derivatives
-from ._batch import Batch, batch_of, over_batch, over_points
-from ._coefficient import one_number
-from ._fields import Function, corrected, raw_of, series_of
-from ._plan import Plan
-from ._point_operator import PointOperator
+from ._batch import Batch, Function, batch_of, over_batch, over_points, raw_of
+from ._coefficient import call, one_number
+from ._term import PointOperator
 
 if TYPE_CHECKING:
     from ._operator import Operator
@@ -28,6 +26,37 @@ if TYPE_CHECKING:
 # More in high dimension, for each chunk adds up the gradient of the whole first layer.
 _CPU_ROWS, _MOST_CPU_ROWS = 2048, 8192
 _OTHER_ROWS = 2**17
+
+
+class Plan(eqx.Module):
+    """How an operator is evaluated on a field at many points."""
+
+    steps: tuple[Step, ...] = eqx.field(static=True)
+    "for each set of directions: path, order, directions, primitives without a rule"
+    points: int = eqx.field(static=True)
+    chunk: int = eqx.field(static=True)
+    "points evaluated at a time"
+    memory: int = eqx.field(static=True)
+    "bytes of temporaries of the values"
+    gradient_memory: int | None = eqx.field(static=True)
+    "the same for the gradient with respect to the parameters, if there are any"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{s.path}: {s.directions} direction{'s' * (s.directions != 1)} of order "
+            f"{s.order}"
+            + (f"; nested jvp through {', '.join(s.fallbacks)}" if s.fallbacks else "")
+            for s in self.steps
+        ] or ["no derivatives"]
+        memory = f"temporaries: {_bytes(self.memory)}"
+        if self.gradient_memory is not None:
+            memory += f", with gradient {_bytes(self.gradient_memory)}"
+        points = f"{self.points} points, {self.chunk} at a time"
+        return "\n".join([*lines, points, memory])
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"
 
 
 class AppliedOperator(eqx.Module):
@@ -142,26 +171,26 @@ class Evaluation(eqx.Module):
         def of(function: Function) -> Derivatives:
             """What is needed of a function at this point."""
             found = self.applied.derivatives(function, x, t, point, token)
-            value, gradient = found.value, found.gradient
+            value, gradient = found.value, None
             if self.needs_value and value is None:
                 value = function(x, t)
-            if self.local is not None and gradient is None:
-                gradient = _gradient(function, x, t)
-            return Derivatives(
-                found.total,
-                value if self.needs_value else None,
-                None if self.local is None else gradient,
-                found.steps,
-            )
+            if self.local is not None:
+                gradient = found.gradient
+                if gradient is None:
+                    gradient = _gradient(function, x, t)
+            value = value if self.needs_value else None
+            return found._replace(value=value, gradient=gradient)
 
         found = of(raw_of(u))
         if series is not None:
-            found = corrected(u, found, series, point.rate, of)
+            found = _corrected(u, found, series, point.rate, of)
         out = found.total
         if point.zero is not None and found.value is not None:
             out = out + point.zero * found.value
         if self.local is not None:
-            out = out + _local_term(self.local, found, x, t)
+            u, grad = found.value, found.gradient
+            term = call("local", self.local, u=u, grad=grad, x=x, t=t)
+            out = out + one_number("local", term)
         return out if known is None else out + known
 
     def values(self, many: bool = True) -> Float[Array, " n"]:
@@ -193,14 +222,12 @@ def evaluations(
     u = applied[0].u
     kinds = [a.operator.kinds(*batch.first) for a in applied]
     moving = any(k.rate is not None for k in kinds)
-    if as_field(u).is_slice and (
-        moving or any(k.acceleration is not None for k in kinds)
-    ):
+    timed = moving or any(k.acceleration is not None for k in kinds)
+    if timed and as_field(u).is_slice:
         raise ValueError("u is at one time already: time_derivative() needs the field")
     if series is None:
-        series = series_of(u, batch.t, 1 if moving else 0)
-    if series is not None:
-        series = batch.for_points(series)
+        series = _series(u, batch.t, 1 if moving else 0)
+    series = batch.for_points(series)
     out = []
     for a, kind in zip(applied, kinds, strict=True):
         changing = kind.rate is not None and series is not None
@@ -212,26 +239,67 @@ def evaluations(
     return out
 
 
+def _series(u: Any, t: Array | None, order: int) -> Correction | None:
+    """The corrections at some times with their derivatives, one quadrature for each
+    time; None for functions that have none."""
+    field = as_field(u)
+
+    def at(t: Array | None, order: int) -> Correction | None:
+        found = field.expand(t, order)
+        return None if found is None else found.correction
+
+    if t is not None and not field.is_slice:
+        return jax.vmap(lambda t: at(t, order))(t)
+    return jax.tree.map(lambda c: c[None], at(None, 0))
+
+
+def _corrected(
+    u: Any,
+    raw: Derivatives,
+    series: Correction,
+    rate: Array | None,
+    of: Callable[[Function], Derivatives],
+) -> Derivatives:
+    """The derivatives of a conserved field from those of its raw network.
+
+    **Arguments:**
+
+    - `series`: its correction, with derivatives in t on the first axis: the value, and
+        the first one where `rate` is given.
+    - `rate`: the coefficient of the derivative in t.
+    - `of`: the derivatives of another function, for the profile of the shift.
+    """
+    profile = as_field(u).profile
+    phi = None if profile is None else of(lambda x, t: profile(x))
+    dtype, correction = raw.total.dtype, series.term(0)
+    scale, shift = correction.scale.astype(dtype), correction.shift.astype(dtype)
+
+    def affine(a: Array, b: Array | None) -> Array:
+        return scale * a if b is None else scale * a + shift * b
+
+    def value(*coefficients: Array) -> Array:
+        assert raw.value is not None
+        known = None if phi is None or phi.value is None else phi.value[None]
+        return Correction(*coefficients)(raw.value[None], known)[0]
+
+    total = affine(raw.total, None if phi is None else phi.total)
+    gradient = raw.gradient
+    if gradient is not None:
+        gradient = affine(gradient, None if phi is None else phi.gradient)
+    if rate is not None:
+        slopes = series.term(1).coefficients
+        change = jax.jvp(value, correction.coefficients, slopes)[1]
+        total = total + rate * change
+    now = None if raw.value is None else value(*correction.coefficients)
+    return Derivatives(total, now, gradient, raw.steps)
+
+
 def _gradient(function: Function, x: Array, t: Array | None) -> Array:
     try:
         return jax.grad(function)(x, t)
     except Exception:
         # Loops of unknown length have no reverse mode.
         return jax.jacfwd(function)(x, t)
-
-
-def _local_term(
-    local: Callable[..., Array], found: Derivatives, x: Array, t: Array | None
-) -> Array:
-    arguments = (found.value, found.gradient, x, *(() if t is None else (t,)))
-    try:
-        value = local(*arguments)
-    except TypeError as error:
-        names = "(u, grad, x)" if t is None else "(u, grad, x, t)"
-        raise ValueError(
-            f"local cannot be evaluated as local{names}: {str(error).splitlines()[0]}"
-        ) from error
-    return one_number("local", value)
 
 
 def _acceleration(applied: AppliedOperator, x: Array, t: Array) -> Array:

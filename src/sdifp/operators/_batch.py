@@ -10,7 +10,16 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ..field import as_field
-from ._fields import raw_of
+
+Function = Callable[[Array, Array | None], Array]
+
+
+def raw_of(u: Any) -> Function:
+    """The function that derivatives with respect to x run over: the network under a
+    conserved field, or u itself."""
+    net = as_field(as_field(u).net)
+    # JAX compares functions, and modules by their arrays.
+    return lambda x, t: net(x, t)
 
 
 class Batch(NamedTuple):
@@ -92,14 +101,11 @@ def _check_scalar(u: Any, batch: Batch) -> None:
             f"points"
         ) from error
     shape = getattr(out, "shape", None)
-    if shape is None:
-        raise ValueError(
-            f"u must return one JAX number for one point, got {type(out).__name__}"
-        )
     if shape != ():
+        got = type(out).__name__ if shape is None else f"shape {shape}"
         raise ValueError(
-            f"u must return one number for one point of shape {point.shape}, got shape "
-            f"{shape}; apply the operator to one component, lambda x, t: u(x, t)[k], "
+            f"u must return one JAX number for one point of shape {point.shape}, got "
+            f"{got}; apply the operator to one component, lambda x, t: u(x, t)[k], "
             f"and use jax.vmap for many points"
         )
     if not jnp.issubdtype(out.dtype, jnp.floating):

@@ -13,15 +13,23 @@ CoefficientLike = ArrayLike | Sequence[Any] | Callable[..., Array]
 """A number, an array, or a function of (x, t), of x alone where there is no time."""
 
 
-def call(function: Callable[..., Array], x: Array, t: Array | None) -> Array:
-    """A function of (x, t), or of x where there is no time."""
-    return function(x) if t is None else function(x, t)
+def call(name: str, function: Callable[..., Any], **arguments: Any) -> Any:
+    """What a user's function gives at one point, of (x, t), or of x where the time is
+    None. Raises a sentence that names it where it cannot be called like that."""
+    given = {k: a for k, a in arguments.items() if k != "t" or a is not None}
+    try:
+        return function(*given.values())
+    except TypeError as error:
+        raise ValueError(
+            f"{name} cannot be evaluated as {name}({', '.join(given)}) at a point of "
+            f"shape {arguments['x'].shape}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def one_number(name: str, value: Any) -> Array:
     """What a user's function returned at one point. Raises unless it is a number."""
-    got = "None" if value is None else f"shape {jnp.shape(value)}"
     if value is None or jnp.shape(value) != ():
+        got = "None" if value is None else f"shape {jnp.shape(value)}"
         raise ValueError(f"{name} must return one number for one point, got {got}")
     value = jnp.asarray(value)
     if jnp.iscomplexobj(value):
@@ -49,17 +57,16 @@ class Coefficient(eqx.Module):
 
     def _array(self, value: Any) -> Array:
         name, ranks = self.name, self.ranks
-        wrong = f"{name} must be numbers or a function of (x, t), got {value!r}"
-        if isinstance(value, bool | str) or value is None:
-            raise TypeError(wrong)
         try:
             array = jnp.asarray(value)
-        except TypeError:
-            raise TypeError(wrong) from None
+        except (TypeError, ValueError):
+            array = jnp.asarray(False)
         if jnp.issubdtype(array.dtype, jnp.integer):
             array = array.astype(float)
         if not jnp.issubdtype(array.dtype, jnp.floating):
-            raise TypeError(f"{name} must be real numbers, got {array.dtype}")
+            raise TypeError(
+                f"{name} must be real numbers or a function of (x, t), got {value!r}"
+            )
         if array.ndim not in ranks:
             what = _shapes(ranks)
             raise ValueError(f"{name} must be {what}, got shape {array.shape}")
@@ -74,24 +81,14 @@ class Coefficient(eqx.Module):
 
     def __call__(self, x: Array, t: Array | None) -> Array:
         """Its value at a point, whose shape is checked against the dimension."""
-        name, what = self.name, f"{self.name} must be"
+        value, verb, d = self.value, "be", x.shape[0]
         if self.varies:
-            try:
-                out = jnp.asarray(call(self.value, x, t))
-            except TypeError as error:
-                arguments = "(x)" if t is None else "(x, t)"
-                raise ValueError(
-                    f"{name} cannot be evaluated as {name}{arguments} at a point of "
-                    f"shape {x.shape}: {str(error).splitlines()[0]}"
-                ) from error
-            what = f"{name} must return"
-        else:
-            out = jnp.asarray(self.value)
-        d = x.shape[0]
+            value, verb = call(self.name, value, x=x, t=t), "return"
+        out = jnp.asarray(value)
         if out.ndim not in self.ranks or any(n != d for n in out.shape):
             raise ValueError(
-                f"{what} {_shapes(self.ranks, d)} at a point of dimension {d}, got "
-                f"shape {out.shape}"
+                f"{self.name} must {verb} {_shapes(self.ranks, d)} at a point of "
+                f"dimension {d}, got shape {out.shape}"
             )
         return out.astype(x.dtype)
 

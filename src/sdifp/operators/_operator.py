@@ -12,12 +12,10 @@ from jaxtyping import Array, ArrayLike
 
 from .._checks import check_count, is_concrete
 from ..taylor import Automatic, Path
-from ._apply import AppliedOperator
+from ._apply import AppliedOperator, Plan
 from ._coefficient import Coefficient, CoefficientLike
-from ._plan import Plan
-from ._point_operator import PointOperator
 from ._samplers import Coordinates, OneTerm, Sample, Sampler
-from ._term import ScaledTerm, Term
+from ._term import PointOperator, ScaledTerm, Term
 from ._terms import (
     Biharmonic,
     Diffusion,
@@ -57,12 +55,9 @@ class Operator(eqx.Module):
 
     def at_point(self, x: Array, t: Array | None) -> PointOperator:
         """The operator at a point."""
-        out = PointOperator()
-        for term in self.terms:
-            out = out + term.exact(x, t)
-        for sample in self.samples:
-            out = out + sample.at_point(x, t)
-        return out
+        exact = [term.exact(x, t) for term in self.terms]
+        drawn = [sample.at_point(x, t) for sample in self.samples]
+        return sum(exact + drawn, PointOperator())
 
     def kinds(self, x: Any, t: Any) -> PointOperator:
         """The shapes of the operator at a point: None where it has no such terms."""
@@ -84,7 +79,11 @@ class Operator(eqx.Module):
         return AppliedOperator(self, u, path, chunk)
 
     def sample(
-        self, key: Array, n: int, directions: Sampler = Coordinates()
+        self,
+        key: Array,
+        n: int,
+        directions: Sampler = Coordinates(),
+        piece: tuple[int, int] | None = None,
     ) -> "Operator":
         """An unbiased estimate of the operator; callable inside `jit`.
 
@@ -94,14 +93,9 @@ class Operator(eqx.Module):
         - `n`: how many terms, without replacement, or how many directions.
         - `directions`: `Coordinates()`, the operator's own terms; or `Rademacher()` or
             `Gaussian()`, random directions for operators of order two.
+        - `piece`: take only `piece[0]` to `piece[1] - 1` of the n terms drawn: pieces
+            of one draw have no term in common.
         """
-        return self.sample_piece(key, n, directions, None)
-
-    def sample_piece(
-        self, key: Array, n: int, directions: Sampler, piece: tuple[int, int] | None
-    ) -> "Operator":
-        """The same from some of the n terms drawn, `piece[0]` to `piece[1] - 1`: pieces
-        of one draw have no term in common."""
         n = check_count("n", n)
         if not isinstance(directions, Sampler):
             raise TypeError(
@@ -116,18 +110,12 @@ class Operator(eqx.Module):
         return Operator((), (Sample(self.terms, OneTerm(k), None, 1),))
 
     def plan(
-        self,
-        u: Any,
-        x: ArrayLike,
-        t: ArrayLike | None = None,
-        *,
-        path: Path = Automatic(),
-        chunk: int | None = None,
+        self, u: Any, x: ArrayLike, t: ArrayLike | None = None, **options: Any
     ) -> Plan:
-        """How `op(u)(x, t)` would be evaluated: path, directions, chunk, and memory of
-        the value and of its gradient with respect to the parameters, as the compiler
-        reports it."""
-        return self(u, path=path, chunk=chunk).plan(x, t)
+        """How `op(u, **options)(x, t)` would be evaluated: path, directions, chunk, and
+        memory of the value and of its gradient with respect to the parameters, as the
+        compiler reports it."""
+        return self(u, **options).plan(x, t)
 
     def __add__(self, other: "Operator") -> "Operator":
         if not isinstance(other, Operator):
@@ -139,20 +127,12 @@ class Operator(eqx.Module):
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, factor: Any) -> "Operator":
-        if not isinstance(factor, Number):
+        number = jnp.asarray(factor if isinstance(factor, Number) else jnp.nan, float)
+        if number.ndim or (is_concrete(number) and not bool(jnp.isfinite(number))):
             got = "another operator" if isinstance(factor, Operator) else repr(factor)
             raise TypeError(
-                f"an operator can be multiplied by a number, got {got}; functions of x "
-                f"and t go into its coefficients"
-            )
-        number = jnp.asarray(factor, float)
-        if number.ndim:
-            raise ValueError(
-                f"an operator can be multiplied by one number, got shape {number.shape}"
-            )
-        if is_concrete(number) and not bool(jnp.isfinite(number)):
-            raise ValueError(
-                f"an operator can be multiplied by a finite number, got {number}"
+                f"an operator can be multiplied by one finite number, got {got}; "
+                f"functions of x and t go into its coefficients"
             )
         scaled = lambda terms: tuple(ScaledTerm(a, number) for a in terms)
         samples = tuple(
@@ -163,9 +143,8 @@ class Operator(eqx.Module):
     __rmul__ = __mul__
 
     def __truediv__(self, number: ArrayLike) -> "Operator":
-        if not isinstance(number, Number):
-            raise TypeError(f"an operator can be divided by a number, got {number!r}")
-        return self * (1.0 / jnp.asarray(number, float))
+        is_number = isinstance(number, Number)
+        return self * (1.0 / jnp.asarray(number, float) if is_number else number)
 
     def __neg__(self) -> "Operator":
         return self * -1.0
@@ -176,9 +155,11 @@ class Operator(eqx.Module):
         return self + (-other)
 
 
-def _is_order(order: Any, most: int) -> bool:
+def _check_order(order: Any, most: int, hint: str = "") -> int:
     whole = isinstance(order, int | np.integer) and not isinstance(order, bool)
-    return whole and 1 <= order <= most
+    if not whole or not 1 <= order <= most:
+        raise ValueError(f"order must be from 1 to {most}, got {order!r}{hint}")
+    return int(order)
 
 
 def derivative(
@@ -195,28 +176,22 @@ def derivative(
     - `coefficient`: one number, one for each coordinate of x, or a function of (x, t)
         (of x alone where there is no time) that returns either.
     """
-    return _power(order, axis, coefficient, "coefficient")
-
-
-def _power(order: Any, axis: Any, coefficient: Any, name: str) -> Operator:
-    if not _is_order(order, 4):
-        raise ValueError(
-            f"order must be 1, 2, 3 or 4, got {order!r}; for order 0 use reaction()"
-        )
-    axes = None
+    order, axes = _check_order(order, 4, "; for order 0 use reaction()"), None
     if axis is not None:
         several = tuple(axis) if isinstance(axis, Sequence) else (axis,)
         axes = tuple(check_count("axis", k, 0) for k in several)
-        if not axes:
-            raise ValueError("axis must name a coordinate, or several, got none")
-        if len(set(axes)) < len(axes):
-            raise ValueError(f"axis must not repeat a coordinate, got {axis!r}")
-    return Operator((Power(int(order), Coefficient(name, coefficient, 0, 1), axes),))
+        if not axes or len(set(axes)) < len(axes):
+            raise ValueError(
+                f"axis must name a coordinate, or several different ones, got {axis!r}"
+            )
+    return Operator(
+        (Power(order, Coefficient("coefficient", coefficient, 0, 1), axes),)
+    )
 
 
 def laplacian(coefficient: CoefficientLike = 1.0) -> Operator:
     """`sum_k c_k d^2 u / dx_k^2`; see `derivative` for the coefficient."""
-    return _power(2, None, coefficient, "coefficient")
+    return derivative(2, None, coefficient)
 
 
 def advection(velocity: CoefficientLike) -> Operator:
@@ -227,12 +202,12 @@ def advection(velocity: CoefficientLike) -> Operator:
     - `velocity`: c: one number for all coordinates, one for each, or a function of
         (x, t) that returns either.
     """
-    return _power(1, None, velocity, "velocity")
+    return Operator((Power(1, Coefficient("velocity", velocity, 0, 1)),))
 
 
 def third_derivatives(coefficient: CoefficientLike = 1.0) -> Operator:
     """`sum_k c_k d^3 u / dx_k^3`; see `derivative` for the coefficient."""
-    return _power(3, None, coefficient, "coefficient")
+    return derivative(3, None, coefficient)
 
 
 def reaction(coefficient: CoefficientLike) -> Operator:
@@ -260,10 +235,8 @@ def time_derivative(order: int = 1) -> Operator:
         >>> print(f"{abs(heat(u)(jnp.array([0.3, 0.4]), 0.5)):.5f}")
         0.00000
     """
-    if not _is_order(order, 2):
-        hint = "; write time_derivative()(u)" if callable(order) else ""
-        raise ValueError(f"order must be 1 or 2, got {order!r}{hint}")
-    return Operator((TimeDerivative(int(order)),))
+    hint = "; write time_derivative()(u)" if callable(order) else ""
+    return Operator((TimeDerivative(_check_order(order, 2, hint)),))
 
 
 def mixed_derivative(j: int, k: int, coefficient: CoefficientLike = 1.0) -> Operator:

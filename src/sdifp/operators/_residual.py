@@ -93,16 +93,18 @@ class Residual(eqx.Module):
         remainder, source = self.remainder, self.source
         if remainder is None and source is None:
             return None
-        no_time = batch.t is None or as_field(u).is_slice
+        is_slice = as_field(u).is_slice
 
         @device_local()
         def at(x: Array, t: Array | None) -> Array:
             out = jnp.zeros((), x.dtype)
             if remainder is not None:
-                value = remainder(u, x) if no_time else remainder(u, x, t)
+                time = None if is_slice else t
+                value = call("remainder", remainder, u=u, x=x, t=time)
                 out = out + one_number("remainder", value)
             if source is not None:
-                out = out - one_number("source", call(source, x, t))
+                value = call("source", source, x=x, t=t)
+                out = out - one_number("source", value)
             return out
 
         return over_batch(at, batch)

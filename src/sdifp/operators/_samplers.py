@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._point_operator import PointOperator
-from ._term import Axes, Pairs, Term
+from ._term import Axes, Pairs, PointOperator, Term
 
 Group = Any
 """A kind of terms: "pairs" of coordinates, or ("axes", some coordinates or None)."""
@@ -65,11 +64,9 @@ def _sum(
     sample: Sample, x: Array, t: Array | None, estimate: Callable[[Term, Group], Any]
 ) -> PointOperator:
     """The sum of the terms: estimated, or exact where they are never sampled."""
-    out = PointOperator()
-    for term in sample.terms:
-        group = term.group(x, t)
-        out = out + (term.exact(x, t) if group is None else estimate(term, group))
-    return out
+    groups = [(term, term.group(x, t)) for term in sample.terms]
+    parts = [a.exact(x, t) if g is None else estimate(a, g) for a, g in groups]
+    return sum(parts, PointOperator())
 
 
 class Coordinates(Sampler):
@@ -103,13 +100,11 @@ class OneTerm(Sampler):
     k: Array
 
     def estimate(self, sample: Sample, x: Array, t: Array | None) -> PointOperator:
-        out, which = PointOperator(), jnp.reshape(self.k, 1)
+        which = jnp.reshape(self.k, 1)
         drawn = {g: _chosen(g, which, x) for g in groups_of(sample.terms, x, t)}
-        for term in sample.terms:
-            group = term.group(x, t)
-            if group is not None:
-                out = out + term.sampled(x, t, drawn[group], 1.0)
-        return out
+        groups = [(term, term.group(x, t)) for term in sample.terms]
+        parts = [a.sampled(x, t, drawn[g], 1.0) for a, g in groups if g is not None]
+        return sum(parts, PointOperator())
 
 
 class Rademacher(Sampler):

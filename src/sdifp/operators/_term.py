@@ -1,18 +1,61 @@
-"""What a term of an operator is, and the coordinates or pairs that samples draw.
+"""What a term of an operator is: at a point, directional derivatives with weights.
 
-Knows operators at a point; knows nothing of how they are evaluated.
+Also the coordinates or pairs that samples draw. Knows nothing of how operators are
+evaluated.
 """
 
 import abc
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._point_operator import PointOperator, directional
+from ..taylor import Directions, add
 
 Time = Array | None
+
+_PARTS = ("zero", "first", "rate", "acceleration")
+
+
+class PointOperator(eqx.Module):
+    """`A[u] = sum over directions + zero u + first . grad u + rate u_t + acceleration
+    u_tt` at a point; None is zero."""
+
+    directions: tuple[Directions, ...] = ()
+    zero: Array | None = None
+    first: Array | None = None
+    rate: Array | None = None
+    acceleration: Array | None = None
+
+    def __add__(self, other: "PointOperator") -> "PointOperator":
+        directions = list(self.directions)
+        for new in other.directions:
+            for k, old in enumerate(directions):
+                if (merged := old.merged(new)) is not None:
+                    directions[k] = merged
+                    break
+            else:
+                directions.append(new)
+        sums = [add(getattr(self, f), getattr(other, f)) for f in _PARTS]
+        return PointOperator(tuple(directions), *sums)
+
+    def __mul__(self, factor: Array) -> "PointOperator":
+        parts = [getattr(self, f) for f in _PARTS]
+        scaled = jax.tree.map(lambda a: factor * a, parts)
+        return PointOperator(tuple(d.scaled(factor) for d in self.directions), *scaled)
+
+
+def directional(
+    weights: Mapping[int, Array],
+    rows: Array | None = None,
+    index: Array | None = None,
+    metric: Array | None = None,
+) -> PointOperator:
+    """The operator that is one set of `Directions`."""
+    return PointOperator((Directions(weights, rows, index, metric),))
 
 
 class Term(eqx.Module):

@@ -7,12 +7,19 @@ import numpy as np
 from jaxtyping import Array
 
 from ._coefficient import Coefficient
-from ._point_operator import PointOperator, directional
-from ._term import Axes, Pairs, Term, Time, WholeTerm
+from ._term import Axes, Pairs, PointOperator, Term, Time, WholeTerm, directional
 
 
 def _unit(x: Array, k: Array) -> Array:
     return jnp.zeros_like(x).at[k].set(1.0)
+
+
+def _check_axes(x: Array, axes: tuple[int, ...]) -> None:
+    if max(axes) >= x.shape[0]:
+        raise ValueError(
+            f"axis must be below the dimension of the point, {x.shape[0]}, got "
+            f"{max(axes)}"
+        )
 
 
 def _metric(c: Array) -> PointOperator:
@@ -43,11 +50,7 @@ class Power(Term):
         return None if self.axes and len(self.axes) == 1 else ("axes", self.axes)
 
     def _coefficient(self, x: Array, t: Time) -> Array:
-        if self.axes and max(self.axes) >= x.shape[0]:
-            raise ValueError(
-                f"axis must be below the dimension of the point, {x.shape[0]}, got "
-                f"{max(self.axes)}"
-            )
+        _check_axes(x, self.axes or (0,))
         return self.coefficient(x, t)
 
     def exact(self, x: Array, t: Time) -> PointOperator:
@@ -100,9 +103,8 @@ class TimeDerivative(WholeTerm):
         if t is None:
             raise ValueError("time_derivative() needs a function of (x, t), and a time")
         one = jnp.ones((), x.dtype)
-        if self.order == 1:
-            return PointOperator(rate=one)
-        return PointOperator(acceleration=one)
+        first = self.order == 1
+        return PointOperator(rate=one) if first else PointOperator(acceleration=one)
 
 
 class Mixed(Term):
@@ -131,11 +133,7 @@ class MixedPair(WholeTerm):
     coefficient: Coefficient
 
     def exact(self, x: Array, t: Time) -> PointOperator:
-        if max(self.j, self.k) >= x.shape[0]:
-            raise ValueError(
-                f"axes must be below the dimension of the point, {x.shape[0]}, got "
-                f"{self.j} and {self.k}"
-            )
+        _check_axes(x, (self.j, self.k))
         pair = Pairs.of(jnp.array([self.j]), jnp.array([self.k]), x.dtype)
         return pair.mixed(self.coefficient(x, t)[None])
 
@@ -211,11 +209,8 @@ class Drift(Term):
         k = drawn.index
         out = drawn.weighted({1: -scale * self.drift(x, t)[k]})
         slopes = self._divergence(x, t, jax.vmap(lambda k: _unit(x, k))(k))
-        return (
-            out
-            if slopes is None
-            else out + PointOperator(zero=-scale * jnp.sum(slopes))
-        )
+        zero = None if slopes is None else -scale * jnp.sum(slopes)
+        return out + PointOperator(zero=zero)
 
     def along(self, x: Array, t: Time, rows: Array, gaussian: bool) -> PointOperator:
         slopes = self._divergence(x, t, rows)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from .._domain import Box
 from ._lattice import MOST_SEARCHED_NODES, lattice
 from ._monte_carlo import monte_carlo
-from ._rule import QuadratureRule, check_size
+from ._rule import QuadratureRule, check_size, plural
 from ._sobol import sobol
 from ._tensor import (
     MOST_GAUSS_NODES,
@@ -113,8 +113,8 @@ def _build(
         ]
         gauss = min(n, MOST_GAUSS_NODES)
         rule = tensor(box, [f(gauss if f is GaussLegendre else n) for f in families])
-        plural = "dimension" if d == 1 else "dimensions"
-        return rule, f"{d} {plural}, so a tensor product, spectral where smooth"
+        axes = plural(d, "dimension")
+        return rule, f"{axes}, so a tensor product, spectral where smooth"
     assert key is not None
     size = 1 << (budget.bit_length() - 1)
     if d <= min(_LATTICE_DIMENSIONS, size // 4) and size <= MOST_SEARCHED_NODES:
@@ -149,23 +149,21 @@ def _search(
 
     moments = eqx.filter_jit(lambda rule: rule.mean(two_moments))
 
-    def error(one: Float[np.ndarray, "... 2"], other: Float[np.ndarray, " 2"]) -> float:
-        # Root mean square over replicates, relative to the field's own size.
-        size = np.array([np.sqrt(other[1]), other[1]])
+    def error(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        # Relative to the field's own size.
         with np.errstate(divide="ignore", invalid="ignore"):
-            relative = (one - other) / size
-            return float(np.max(np.sqrt(np.mean(relative**2, axis=0))))
+            return (one - other) / np.array([np.sqrt(other[1]), other[1]])
 
     found, rule, how = np.inf, None, ""
     for rule, reason, how, others in _candidates(box, even, key):
         here = np.asarray(moments(rule))
         there = np.stack([np.asarray(moments(other)) for other in others])
         if box.dimension <= _TENSOR_DIMENSIONS:
-            found = max(error(here[None], finer) for finer in there)
+            found = np.max([np.abs(error(here, finer)) for finer in there])
         else:
             # The mean of the replicates stands in for the limit.
-            correction = np.sqrt(_REPLICATES / (_REPLICATES - 1))
-            found = correction * error(there, there.mean(axis=0))
+            spread = np.sum(error(there, there.mean(axis=0)) ** 2, axis=0)
+            found = np.max(np.sqrt(spread / (_REPLICATES - 1)))
         if not np.isfinite(found):
             raise ValueError(
                 f"integrand must be finite and not zero everywhere, and its moments "

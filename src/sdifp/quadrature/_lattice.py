@@ -4,11 +4,10 @@ dimensions."""
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from .._domain import Box
 from ._rule import (
-    Block,
     EqualWeightRule,
     QuadratureRule,
     Sample,
@@ -17,6 +16,7 @@ from ._rule import (
     from_digits,
     random_coset,
     seed_from,
+    shifted,
 )
 
 # The search takes some arrays of the size of the rule; beyond, Sobol points are chosen
@@ -34,15 +34,14 @@ class LatticeRule(EqualWeightRule):
     generator: UInt32[Array | np.ndarray, " d"]
     shift: UInt32[Array, " d"]
 
-    def at(self, index: Int[Array, " n"]) -> Block:
+    def unit(self, index: Int[Array, " n"]) -> Float[Array, "n d"]:
         # Thirty-two binary digits of i z / M and of the shift: products and sums wrap
         # modulo 2**32, so the fractional part is taken exactly and for nothing.
         digit = jnp.asarray(self.generator * np.uint32(2**32 // self.size % 2**32))
         digits = index.astype(jnp.uint32)[:, None] * digit[None, :]
         unit = from_digits(digits + jnp.asarray(self.shift)[None, :])
         tent = 1.0 - jnp.abs(2.0 * unit - 1.0)
-        unit = jnp.where(self.domain.periodic[None, :], unit, tent)
-        return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
+        return jnp.where(self.domain.periodic[None, :], unit, tent)
 
     def _spread(self, key: Array, k: int) -> Sample:
         # With their binary digits reversed, runs of indices become every so many
@@ -52,17 +51,11 @@ class LatticeRule(EqualWeightRule):
             index = 2 * index + ((run >> bit) & 1)
         return index, jnp.full(k, self.size / k)
 
-    def resample(self, key: Array) -> QuadratureRule:
-        shift = draw_digits(key, self.dimension)
-        return LatticeRule(self.domain, self.name, self.size, self.generator, shift)
+    resample = shifted
 
 
 def lattice(
-    box: Box,
-    size: int,
-    *,
-    key: Array,
-    generator: np.ndarray | None = None,
+    box: Box, size: int, *, key: Array, generator: np.ndarray | None = None
 ) -> QuadratureRule:
     """A rank-1 lattice of `size = 2**m` nodes with a random shift.
 
@@ -133,10 +126,9 @@ def search_generator(size: int, dimension: int, rng: np.random.Generator) -> np.
         free[best] = False
         generator[j] = candidates[best]
         product *= 1.0 + _omega((k * generator[j]) % size / size) / dimension
-    rest = dimension - _SEARCHED_AXES
-    if rest > 0:
-        left = rng.permutation(candidates[free])[:rest]
-        generator[_SEARCHED_AXES:] = left
+    if dimension > _SEARCHED_AXES:
+        rest = dimension - _SEARCHED_AXES
+        generator[_SEARCHED_AXES:] = rng.permutation(candidates[free])[:rest]
     return generator
 
 

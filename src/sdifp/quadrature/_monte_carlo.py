@@ -1,15 +1,12 @@
 """Independent uniform nodes, for comparison and for very high dimension."""
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float, Int
 
 from .._domain import Box
 from ._rule import (
-    Block,
     EqualWeightRule,
     QuadratureRule,
-    Sample,
     check_key,
     check_size,
     one_per_run,
@@ -21,17 +18,11 @@ class MonteCarloRule(EqualWeightRule):
 
     key: Array
 
-    def at(self, index: Int[Array, " n"]) -> Block:
-        def node(i: Array) -> Array:
-            return jax.random.uniform(
-                jax.random.fold_in(self.key, i), (self.dimension,)
-            )
+    _spread = one_per_run
 
-        unit = jax.vmap(node)(index)
-        return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
-
-    def _spread(self, key: Array, k: int) -> Sample:
-        return one_per_run(key, self.size, k)
+    def unit(self, index: Int[Array, " n"]) -> Float[Array, "n d"]:
+        fold, shape = jax.random.fold_in, (self.dimension,)
+        return jax.vmap(lambda i: jax.random.uniform(fold(self.key, i), shape))(index)
 
     def resample(self, key: Array) -> QuadratureRule:
         return MonteCarloRule(self.domain, self.name, self.size, key)

@@ -1,5 +1,6 @@
 """Rules on stored points: the user's own, Halton's, and importance samples."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -15,65 +16,43 @@ from ._rule import (
     Block,
     EqualWeightRule,
     QuadratureRule,
-    Sample,
     check_key,
     check_size,
-    draw_digits,
     equal_weights,
     from_digits,
     not_randomised,
     one_per_run,
     seed_from,
+    shifted,
 )
 
 
-class Constants:
-    """Arrays as a static field: compared by value, hashed once."""
-
-    def __init__(self, *arrays: np.ndarray) -> None:
-        self.arrays = arrays
-        for array in arrays:
-            array.flags.writeable = False
-        self._key = tuple((a.shape, a.tobytes()) for a in arrays)
-        self._hash = hash(self._key)
-
-    def __reduce__(self) -> tuple[type["Constants"], tuple[np.ndarray, ...]]:
-        return Constants, self.arrays
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Constants) and self._key == other._key
-        )
-
-
 class PointsRule(QuadratureRule):
-    """Nodes and weights that someone else computed, as constants."""
+    """Nodes and weights that someone else computed, as constants in float64: bytes are
+    compared by value, hashed once and read only."""
 
-    table: Constants = eqx.field(static=True)
+    node_bytes: bytes = eqx.field(static=True)
+    weight_bytes: bytes = eqx.field(static=True)
 
     is_randomised = False
+    resample = not_randomised
+    _spread = one_per_run
 
     @property
     def nodes(self) -> Float[Array | np.ndarray, "M d"]:
-        return self.table.arrays[0]
+        return np.frombuffer(self.node_bytes).reshape(self.size, self.dimension)
 
     @property
     def weights(self) -> Float[Array | np.ndarray, " M"]:
-        return self.table.arrays[1]
+        return np.frombuffer(self.weight_bytes)
 
     def at(self, index: Int[Array, " n"]) -> Block:
         dtype = jnp.result_type(float)
-        nodes, weights = (jnp.asarray(a, dtype)[index] for a in self.table.arrays)
-        return nodes, weights
-
-    def resample(self, key: Array) -> QuadratureRule:
-        raise not_randomised(self.name)
-
-    def _spread(self, key: Array, k: int) -> Sample:
-        return one_per_run(key, self.size, k)
+        nodes, weights = (
+            jnp.asarray(self.nodes, dtype),
+            jnp.asarray(self.weights, dtype),
+        )
+        return nodes[index], weights[index]
 
 
 def from_points(
@@ -108,18 +87,18 @@ def from_points(
     lower, upper = box.lower.astype(nodes.dtype), box.upper.astype(nodes.dtype)
     outside = np.flatnonzero(~np.all((nodes >= lower) & (nodes <= upper), axis=1))
     if outside.size:
-        i = int(outside[0])
         raise ValueError(
-            f"every node must be finite and lie in the box, got nodes[{i}] = "
-            f"{nodes[i].tolist()} ({outside.size} of {len(nodes)} are outside)"
+            f"every node must be finite and lie in the box, got nodes[{outside[0]}] = "
+            f"{nodes[outside[0]].tolist()} ({outside.size} of {len(nodes)} are outside)"
         )
     nodes = np.clip(nodes.astype(np.float64), box.lower, box.upper)
+    size = len(nodes)
     if weights is None:
-        return PointsRule(
-            box, name, len(nodes), Constants(nodes, equal_weights(len(nodes)))
-        )
-    weights = check_weights(check_floating("weights", weights), len(nodes))
-    return PointsRule(box, name, len(nodes), Constants(nodes, weights / weights.sum()))
+        weights = equal_weights(size)
+    else:
+        weights = check_weights(check_floating("weights", weights), size)
+        weights = weights / weights.sum()
+    return PointsRule(box, name, size, nodes.tobytes(), weights.tobytes())
 
 
 class HaltonRule(EqualWeightRule):
@@ -128,18 +107,13 @@ class HaltonRule(EqualWeightRule):
     digits: UInt32[Array | np.ndarray, "M d"]
     shift: UInt32[Array | np.ndarray, " d"]
 
-    def at(self, index: Int[Array, " n"]) -> Block:
+    resample = shifted
+    _spread = one_per_run
+
+    def unit(self, index: Int[Array, " n"]) -> Float[Array, "n d"]:
         # The sum wraps modulo 2**32: a shift modulo the box.
         digits = jnp.asarray(self.digits)[index] + jnp.asarray(self.shift)[None, :]
-        unit = from_digits(digits)
-        return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
-
-    def _spread(self, key: Array, k: int) -> Sample:
-        return one_per_run(key, self.size, k)
-
-    def resample(self, key: Array) -> QuadratureRule:
-        shift = draw_digits(key, self.dimension)
-        return HaltonRule(self.domain, self.name, self.size, self.digits, shift)
+        return from_digits(digits)
 
 
 def halton(box: Box, size: int, *, key: Array) -> QuadratureRule:
@@ -166,6 +140,7 @@ class ImportanceRule(QuadratureRule):
     weight_bits: UInt[Array, " M"]
 
     is_randomised = True
+    _spread = one_per_run
 
     @property
     def nodes(self) -> Float[Array | np.ndarray, "M d"]:
@@ -178,18 +153,9 @@ class ImportanceRule(QuadratureRule):
     def at(self, index: Int[Array, " n"]) -> Block:
         return _from_bits(self.node_bits[index]), _from_bits(self.weight_bits[index])
 
-    def _spread(self, key: Array, k: int) -> Sample:
-        return one_per_run(key, self.size, k)
-
     def resample(self, key: Array) -> QuadratureRule:
-        return ImportanceRule(
-            self.domain,
-            self.name,
-            self.size,
-            self.sampler,
-            self.density,
-            *_draw(key, self.size, self.sampler, self.density),
-        )
+        nodes, weights = _draw(key, self.size, self.sampler, self.density)
+        return dataclasses.replace(self, node_bits=nodes, weight_bits=weights)
 
 
 def _draw(
@@ -262,20 +228,18 @@ def importance(
         )
     bits = _draw(key, size, sampler, density)
     rule = ImportanceRule(box, "importance", size, sampler, density, *bits)
-    nodes = _from_bits(rule.node_bits)
-    inside = np.asarray(box.contains(nodes))
-    if not inside.all():
-        i = int(np.flatnonzero(~inside)[0])
-        raise ValueError(
-            f"sampler must return points in the box, got {nodes[i].tolist()}"
-        )
+    nodes = jnp.asarray(rule.nodes)
     values = np.asarray(jax.vmap(density)(nodes))
+    outside = nodes[~np.asarray(box.contains(nodes))]
+    if len(outside):
+        raise ValueError(
+            f"sampler must return points in the box, got {outside[0].tolist()}"
+        )
     bad = np.flatnonzero(~((values > 0) & np.isfinite(values)))
     if bad.size:
-        i = int(bad[0])
         raise ValueError(
             f"density must be positive and finite where sampler draws, got "
-            f"{values[i]} at {nodes[i].tolist()}"
+            f"{values[bad[0]]} at {nodes[bad[0]].tolist()}"
         )
     if not np.all(np.asarray(rule.weights) > 0.0):
         raise ValueError(

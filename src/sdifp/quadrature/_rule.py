@@ -1,6 +1,7 @@
 """What every quadrature rule is and can do. Depends on Box alone."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
+from .._checks import check_count
 from .._domain import MOST_AXES, Box
 from ._stream import streamed
 
@@ -20,9 +22,8 @@ _BLOCK_NUMBERS = MOST_AXES
 # `rule.nodes` is for looking at and for small rules; streaming never needs it.
 _STORED_BYTES = 2**32
 
-# The weighted sum and the sum of the weights, and what rounding took from each.
-_Sums = tuple[tuple[Array, Array], tuple[Array, Array]]
-
+# The weighted sum and the sum of the weights, each with what rounding took from it.
+_Sums = list[tuple[Array, Array]]
 
 Block = tuple[Float[Array, "n d"], Float[Array, " n"]]
 """Some nodes and their weights."""
@@ -55,9 +56,7 @@ class QuadratureRule(eqx.Module):
     def at(self, index: Int[Array, " n"]) -> Block:
         """The nodes and weights of these indices, which may be traced."""
 
-    def block(
-        self, start: int | Array, length: int
-    ) -> tuple[Float[Array, "length d"], Float[Array, " length"]]:
+    def block(self, start: int | Array, length: int) -> Block:
         """The nodes and weights `start` to `start + length`; `start` may be traced."""
         if isinstance(start, int) and not 0 <= start <= self.size - length:
             raise ValueError(
@@ -66,7 +65,7 @@ class QuadratureRule(eqx.Module):
             )
         return self.at(start + jnp.arange(length))
 
-    def sample(self, key: Array, k: int) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    def sample(self, key: Array, k: int) -> Sample:
         """The indices of `k` different random nodes, spread as evenly as the rule
         knows how, and the factors on their weights that make sums over them unbiased:
         the inverse of the probability with which each was chosen.
@@ -131,14 +130,10 @@ class QuadratureRule(eqx.Module):
             >>> print(f"{rule.mean(lambda x: x[0] ** 5):.6f}")
             0.166667
         """
-        chunk = self.chunk if chunk is None else min(chunk, self.size)
-        if chunk < 1:
-            raise ValueError(f"chunk must be at least 1, got {chunk}")
-
-        (total, weight), (total_low, weight_low) = streamed(
-            self, _Block(function), _merged, chunk
-        )
-        return (total + total_low) / (weight + weight_low)
+        chunk = self.chunk if chunk is None else check_count("chunk", chunk)
+        sums = streamed(self, _Block(function), _merged, min(chunk, self.size))
+        total, weight = (high + low for high, low in sums)
+        return total / weight
 
     def integrate(
         self, function: Callable[[Array], Array], *, chunk: int | None = None
@@ -156,20 +151,25 @@ class QuadratureRule(eqx.Module):
 
     def replicates(self, key: Array, n: int) -> "list[QuadratureRule]":
         """`n` rules whose randomisations are independent, for error estimates."""
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
-        return [self.resample(k) for k in jax.random.split(key, n)]
+        return [self.resample(k) for k in jax.random.split(key, check_count("n", n))]
 
     def __repr__(self) -> str:
-        nodes = "node" if self.size == 1 else "nodes"
-        axes = "dimension" if self.dimension == 1 else "dimensions"
-        return f"{self.name}({self.size} {nodes}, {self.dimension} {axes})"
+        nodes, axes = plural(self.size, "node"), plural(self.dimension, "dimension")
+        return f"{self.name}({nodes}, {axes})"
 
 
 class EqualWeightRule(QuadratureRule):
     """A randomised rule with equal weights, whose nodes are made on demand."""
 
     is_randomised = True
+
+    @abc.abstractmethod
+    def unit(self, index: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """The nodes of these indices, in the unit cube."""
+
+    def at(self, index: Int[Array, " n"]) -> Block:
+        weights = jnp.full(index.shape, 1.0 / self.size)
+        return self.domain.from_unit(self.unit(index)), weights
 
     @property
     def nodes(self) -> Float[Array | np.ndarray, "M d"]:
@@ -191,18 +191,23 @@ def made_nodes(rule: QuadratureRule) -> Float[Array, "M d"]:
     return rule.block(0, rule.size)[0]
 
 
-def one_per_run(key: Array, size: int, k: int) -> Sample:
-    """One of `size` nodes from each of `k` runs of neighbours."""
-    edges = np.arange(k + 1) * size // k
+def one_per_run(self: QuadratureRule, key: Array, k: int) -> Sample:
+    """A method `_spread`: one node from each of `k` runs of neighbours."""
+    edges = np.arange(k + 1) * self.size // k
     lengths = np.diff(edges)
     steps = jax.random.randint(key, (k,), 0, lengths)
     return jnp.asarray(edges[:-1]) + steps, jnp.asarray(lengths, float)
 
 
-def not_randomised(name: str) -> ValueError:
-    """What `resample` raises for a rule without randomisation."""
-    return ValueError(
-        f"the rule {name} is not randomised, so it cannot be resampled; sobol, "
+def shifted(self: Any, key: Array) -> Any:
+    """A method `resample`, for a rule with a random `shift`."""
+    return dataclasses.replace(self, shift=draw_digits(key, self.dimension))
+
+
+def not_randomised(self: QuadratureRule, key: Array) -> QuadratureRule:
+    """A method `resample`, for a rule without randomisation."""
+    raise ValueError(
+        f"the rule {self.name} is not randomised, so it cannot be resampled; sobol, "
         f"lattice, halton, monte_carlo, importance and a trapezoid rule on a fully "
         f"periodic box can"
     )
@@ -224,29 +229,29 @@ class _Block(eqx.Module):
                 f"function must return floating-point numbers, got {values.dtype}"
             )
         column = jnp.expand_dims(weights, tuple(range(1, values.ndim)))
-        total, weight = jnp.sum(column * values, axis=0), jnp.sum(weights)
-        return (total, weight), (jnp.zeros_like(total), jnp.zeros_like(weight))
+        sums = jnp.sum(column * values, axis=0), jnp.sum(weights)
+        return [(total, jnp.zeros_like(total)) for total in sums]
 
 
 def _merged(first: _Sums, second: _Sums) -> _Sums:
-    pairs = [two_sum(a, b) for a, b in zip(first[0], second[0], strict=True)]
-    lost = [a + b for a, b in zip(first[1], second[1], strict=True)]
-    return (
-        (pairs[0][0], pairs[1][0]),
-        (lost[0] + pairs[0][1], lost[1] + pairs[1][1]),
-    )
+    out = []
+    for (a, low_a), (b, low_b) in zip(first, second, strict=True):
+        # Knuth's error-free sum: `a + b` rounded, and what the rounding lost.
+        total = a + b
+        shadow = total - a
+        lost = (a - (total - shadow)) + (b - shadow)
+        out.append((total, low_a + low_b + lost))
+    return out
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def equal_weights(size: int) -> np.ndarray:
     """M equal weights."""
     return np.full(size, 1.0 / size)
-
-
-def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """Knuth's error-free sum: `a + b` rounded, and what the rounding lost."""
-    total = a + b
-    shadow = total - a
-    return total, (a - (total - shadow)) + (b - shadow)
 
 
 def draw_digits(key: Array, dimension: int) -> UInt32[Array, " d"]:
@@ -290,11 +295,11 @@ def check_power_of_two(family: str, size: int) -> int:
 
 def check_key(key: Array) -> Array:
     """One random key, typed or of the older kind."""
-    typed = isinstance(key, jax.Array) and jnp.issubdtype(
-        key.dtype, jax.dtypes.prng_key
-    )
-    old = isinstance(key, jax.Array | np.ndarray) and key.dtype == np.uint32
-    if not (typed and key.shape == ()) and not (old and key.shape == (2,)):
+    try:
+        is_one = jax.random.key_data(key).ndim == 1
+    except (AttributeError, TypeError, ValueError):
+        is_one = False
+    if not is_one:
         raise TypeError(
             f"key must be one random key, for example jax.random.key(0), got {key!r}"
         )
@@ -303,7 +308,4 @@ def check_key(key: Array) -> Array:
 
 def seed_from(key: Array) -> np.random.Generator:
     """A NumPy generator that depends on a JAX key and on nothing else."""
-    key = check_key(key)
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        key = jax.random.wrap_key_data(key)
-    return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    return np.random.default_rng(np.asarray(jax.random.key_data(check_key(key))))

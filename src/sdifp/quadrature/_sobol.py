@@ -3,19 +3,18 @@
 import jax.numpy as jnp
 import numpy as np
 import scipy.stats.qmc
-from jaxtyping import Array, Int, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 from .._domain import Box
 from ._rule import (
-    Block,
     EqualWeightRule,
     QuadratureRule,
     Sample,
     check_power_of_two,
-    draw_digits,
     from_digits,
     random_coset,
     seed_from,
+    shifted,
 )
 
 
@@ -32,7 +31,7 @@ class SobolRule(EqualWeightRule):
     directions: UInt32[Array | np.ndarray, "bits d"]
     shift: UInt32[Array | np.ndarray, " d"]
 
-    def at(self, index: Int[Array, " n"]) -> Block:
+    def unit(self, index: Int[Array, " n"]) -> Float[Array, "n d"]:
         index = index.astype(jnp.uint32)
         gray = index ^ (index >> 1)
         digits = jnp.broadcast_to(
@@ -41,16 +40,13 @@ class SobolRule(EqualWeightRule):
         for bit, row in enumerate(jnp.asarray(self.directions)):
             chosen = ((gray >> bit) & 1).astype(bool)[:, None]
             digits = digits ^ jnp.where(chosen, row[None, :], jnp.uint32(0))
-        unit = from_digits(digits)
-        return self.domain.from_unit(unit), jnp.full(index.shape, 1.0 / self.size)
+        return from_digits(digits)
 
     def _spread(self, key: Array, k: int) -> Sample:
         # A run of 2**i nodes that begins at a multiple of 2**i is a net itself.
         return random_coset(key, self.size, k), jnp.full(k, self.size / k)
 
-    def resample(self, key: Array) -> QuadratureRule:
-        shift = draw_digits(key, self.dimension)
-        return SobolRule(self.domain, self.name, self.size, self.directions, shift)
+    resample = shifted
 
 
 def sobol(box: Box, size: int, *, key: Array) -> QuadratureRule:

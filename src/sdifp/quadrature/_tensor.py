@@ -17,14 +17,13 @@ from .._domain import Box
 from ._rule import (
     Block,
     QuadratureRule,
-    Sample,
     check_size,
-    draw_digits,
     equal_weights,
     from_digits,
     made_nodes,
     not_randomised,
     one_per_run,
+    shifted,
 )
 
 # One float64 a node must fit in 1 GiB: beyond that no user of a tensor grid gets an
@@ -40,7 +39,7 @@ class AxisRule(abc.ABC):
 
     n: int
     name: ClassVar[str]
-    most: ClassVar[int]
+    most: ClassVar[int] = 2**31 - 1
     "the largest n"
 
     def __post_init__(self) -> None:
@@ -62,7 +61,6 @@ class Trapezoid(AxisRule):
     degree below `n`. For periodic axes."""
 
     name = "trapezoid"
-    most = 2**31 - 1
 
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(self.n) / self.n, np.full(self.n, 1.0 / self.n)
@@ -75,7 +73,6 @@ class Midpoint(AxisRule):
     (homogeneous Neumann data)."""
 
     name = "midpoint"
-    most = 2**31 - 1
 
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         return (np.arange(self.n) + 0.5) / self.n, np.full(self.n, 1.0 / self.n)
@@ -104,13 +101,13 @@ class TensorRule(QuadratureRule):
     axes: tuple[AxisRule, ...] = eqx.field(static=True)
     shift: UInt32[Array, " d"] | None = None
 
+    _spread = one_per_run
+
     def at(self, index: Int[Array, " n"]) -> Block:
         shape = tuple(axis.n for axis in self.axes)
         columns, weights = [], jnp.ones(index.shape)
-        for k, (i, axis) in enumerate(
-            zip(jnp.unravel_index(index, shape), self.axes, strict=True)
-        ):
-            nodes, axis_weights = axis.on_unit_interval()
+        for k, i in enumerate(jnp.unravel_index(index, shape)):
+            nodes, axis_weights = self.axes[k].on_unit_interval()
             column = jnp.asarray(nodes, weights.dtype)[i]
             if self.shift is not None:
                 column = (column + from_digits(self.shift[k])) % 1.0
@@ -136,13 +133,7 @@ class TensorRule(QuadratureRule):
         return all(isinstance(axis, Trapezoid) for axis in self.axes)
 
     def resample(self, key: Array) -> QuadratureRule:
-        if not self.is_randomised:
-            raise not_randomised(self.name)
-        shift = draw_digits(key, self.dimension)
-        return TensorRule(self.domain, self.name, self.size, self.axes, shift)
-
-    def _spread(self, key: Array, k: int) -> Sample:
-        return one_per_run(key, self.size, k)
+        return (shifted if self.is_randomised else not_randomised)(self, key)
 
 
 def tensor(box: Box, axes: Sequence[AxisRule]) -> QuadratureRule:
@@ -224,7 +215,5 @@ def gauss_legendre(box: Box, n: int | Sequence[int] | np.ndarray) -> QuadratureR
 def _same(
     box: Box, family: type[AxisRule], n: int | Sequence[int] | np.ndarray
 ) -> tuple[AxisRule, ...]:
-    counts = list(n) if isinstance(n, Sequence | np.ndarray) else [n] * box.dimension
-    # A count that is no integer is for the family to refuse.
-    counts = [int(c) if isinstance(c, np.integer) else c for c in counts]
-    return tuple(family(count) for count in counts)
+    n = n.tolist() if isinstance(n, np.ndarray) else n
+    return tuple(map(family, n if isinstance(n, Sequence) else [n] * box.dimension))

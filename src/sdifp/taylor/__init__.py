@@ -16,7 +16,6 @@ are not in `__all__` serve the other packages.
     taylor.derivatives(f, x, laplacian).total        # sum_k d^2 f / dx_k^2 at x
 """
 
-from ._directions import Directions as Directions
 from ._jet import Collapse as Collapse
 from ._jet import Jet as Jet
 from ._jet import add as add
@@ -25,6 +24,7 @@ from ._jet import multiply as multiply
 from ._paths import Automatic as Automatic
 from ._paths import ByDirections as ByDirections
 from ._paths import Derivatives as Derivatives
+from ._paths import Directions as Directions
 from ._paths import Nested as Nested
 from ._paths import Path as Path
 from ._paths import Step as Step

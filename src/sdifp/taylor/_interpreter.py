@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array
 
-from ._elementwise import called, is_elementwise, is_floating
-from ._jet import Collapse, Jet, compose, constant, densify, multiply, nested
+from ._jet import Collapse, Jet, compose, constant, densify, multiply, nested, or_zero
 from ._products import (
     as_function,
     evaluate,
@@ -24,7 +23,7 @@ from ._products import (
     sparse_product,
     sparse_sum,
 )
-from ._rules import rule_of
+from ._rules import called, is_elementwise, is_floating, rule_of
 
 # Longer chains of elementwise equations are differentiated in pieces: nested
 # derivatives of all of it would grow faster than those of its pieces.
@@ -149,11 +148,8 @@ class Interpreter:
 
     def varying(self, eqn: Any) -> list[int]:
         """The places of the arguments that change along the directions."""
-        return [
-            k
-            for k, a in enumerate(eqn.invars)
-            if isinstance(self.read(a), Jet | Composed)
-        ]
+        values = map(self.read, eqn.invars)
+        return [k for k, v in enumerate(values) if isinstance(v, Jet | Composed)]
 
     def step(self, eqn: Any) -> None:
         """Evaluate one equation."""
@@ -176,10 +172,8 @@ class Interpreter:
             values = [
                 v.jet(self.collapse) if isinstance(v, Composed) else v for v in values
             ]
-        bases = [
-            v.base if isinstance(v, Composed) else v
-            for v in (values[k] for k in places)
-        ]
+        moving = [values[k] for k in places]
+        bases = [v.base if isinstance(v, Composed) else v for v in moving]
         base, shape = bases[0], eqn.outvars[0].aval.shape
         if any(b is not base for b in bases) or base.primal.shape != shape:
             return None
@@ -211,10 +205,9 @@ class Interpreter:
         if product is not None:
             (at,) = places
             jet, weight = jets[at], jets[1 - at].primal
-            rows = lambda r: None if r is None else product(r, weight)
-            one = lambda r: None if r is None else product(r[None], weight)[0]
-            primal = product(jet.primal[None], weight)[0]
-            return [Jet(primal, tuple(map(rows, jet.lower)), one(jet.top))]
+            one = lambda r: product(r[None], weight)[0]
+            lower = jax.tree.map(lambda r: product(r, weight), jet.lower)
+            return [Jet(one(jet.primal), lower, jax.tree.map(one, jet.top))]
         function, primals = as_function(eqn, places, [j.primal for j in jets])
 
         def slope(*tangents: Array) -> tuple[Array, ...]:
@@ -223,10 +216,7 @@ class Interpreter:
         def apply(parts: list[Array | None], leading: tuple[int, ...]) -> Any:
             if all(p is None for p in parts):
                 return (None,) * len(eqn.outvars)
-            full = [
-                jnp.zeros((*leading, *x.shape), x.dtype) if p is None else p
-                for p, x in zip(parts, primals, strict=True)
-            ]
+            full = [or_zero(p, x, leading) for p, x in zip(parts, primals, strict=True)]
             return (jax.vmap(slope) if leading else slope)(*full)
 
         lower = [
@@ -247,16 +237,19 @@ class Interpreter:
             out = everything(*parts)
             return tuple(v for v, keep in zip(out, floating, strict=True) if keep)
 
+        # The name of a primitive, and of the function if it calls one.
+        name, inner = eqn.primitive.name, eqn.params.get("name")
+        name = f"{name} ({inner})" if isinstance(inner, str) else name
         try:
             lower, top = nested(function, [jets[k] for k in places], self.collapse)
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(
                 f"the function cannot be differentiated through the primitive "
-                f"{_name(eqn)!r}: it has no rule in Taylor mode, and jax.jvp says: "
+                f"{name!r}: it has no rule in Taylor mode, and jax.jvp says: "
                 f"{reason}"
             ) from error
-        self.fallbacks.add(_name(eqn))
+        self.fallbacks.add(name)
         out: list[Any] = list(everything(*primals))
         for m, k in enumerate(k for k, keep in enumerate(floating) if keep):
             out[k] = Jet(out[k], tuple(row[m] for row in lower), top[m])
@@ -273,10 +266,3 @@ class Interpreter:
         if name == "dot_general" and len(places) == 1:
             return sparse_product(eqn, jets, places[0], self.token)
         return None
-
-
-def _name(eqn: Any) -> str:
-    """The name of a primitive, and of the function if it calls one."""
-    name = eqn.primitive.name
-    inner = eqn.params.get("name")
-    return f"{name} ({inner})" if isinstance(inner, str) else name

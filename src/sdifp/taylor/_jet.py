@@ -1,14 +1,8 @@
-"""Taylor coefficients of one value, and their arithmetic. Depends on JAX alone.
-
-Along the curve x + s v the Taylor coefficients of every intermediate value follow from
-those before it. For a weighted *sum over many directions* v_r of the coefficients of
-the highest order p, only that sum has to be carried on, and not one for each direction:
-it enters every rule linearly. Coefficients of lower order are carried for each
-direction.
-"""
+"""Taylor coefficients of one value, and their arithmetic. Depends on JAX alone."""
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +13,24 @@ from jaxtyping import Array
 
 Rows = Array | None
 """Coefficients with a leading axis of directions; None is zero."""
+
+
+def add(*terms: Array | None) -> Array | None:
+    """The sum, where None is zero."""
+    given = [a for a in terms if a is not None]
+    return functools.reduce(operator.add, given) if given else None
+
+
+def or_zero(a: Rows, like: Array, leading: tuple[int, ...] = ()) -> Array:
+    """Coefficients of a value, written out where they are zero."""
+    return jnp.zeros((*leading, *like.shape), like.dtype) if a is None else a
+
+
+def weighted_sum(weights: Array, rows: Array) -> Array:
+    """The sum over directions, with one weight for each or one for all."""
+    if weights.ndim == 0:
+        return weights * jnp.sum(rows, 0)
+    return jnp.sum(weights.reshape(-1, *[1] * (rows.ndim - 1)) * rows, 0)
 
 
 class Collapse(eqx.Module):
@@ -36,11 +48,8 @@ class Collapse(eqx.Module):
 
     def total(self, rows: Array) -> Array:
         """The weighted sum over directions."""
-        weights = self.weights
-        assert weights is not None
-        if weights.ndim == 0:
-            return weights * jnp.sum(rows, 0)
-        return jnp.sum(weights.reshape(-1, *[1] * (rows.ndim - 1)) * rows, 0)
+        assert self.weights is not None
+        return weighted_sum(self.weights, rows)
 
     def pair(self, a: Array, b: Array) -> Array:
         """`sum_r w_r a_r b_r`, or `sum_rs G_rs a_r b_s`."""
@@ -82,13 +91,6 @@ def only_top(jet: Jet) -> bool:
     return jet.index is None and all(r is None for r in jet.lower)
 
 
-def add(a: Array | None, b: Array | None) -> Array | None:
-    """The sum, where None is zero."""
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
-
-
 def densify(jet: Jet, directions: int) -> Jet:
     """The same coefficients as full arrays."""
     if jet.index is None:
@@ -96,15 +98,13 @@ def densify(jet: Jet, directions: int) -> Jet:
     index, (size,) = jet.index, jet.primal.shape
     row = jnp.arange(directions)[:, None]
 
-    def rows(entries: Rows) -> Rows:
-        if entries is None:
-            return None
+    def rows(entries: Array) -> Array:
         return jnp.zeros((directions, size), entries.dtype).at[row, index].add(entries)
 
-    loose = jet.loose
-    if loose is not None:
-        loose = jnp.zeros_like(jet.primal).at[index].add(loose)
-    return Jet(jet.primal, tuple(map(rows, jet.lower)), add(jet.top, loose))
+    # None, which is zero, is no leaf of a tree and stays.
+    lower = jax.tree.map(rows, jet.lower)
+    loose = jax.tree.map(jnp.zeros_like(jet.primal).at[index].add, jet.loose)
+    return Jet(jet.primal, lower, add(jet.top, loose))
 
 
 @functools.cache
@@ -123,16 +123,13 @@ def _partitions(order: int) -> list[tuple[int, ...]]:
     return parts(order, order)
 
 
-def _get(lower: Sequence[Rows], k: int) -> Rows:
-    return lower[k - 1] if k <= len(lower) else None
-
-
 def _chain(order: int, lower: Sequence[Rows]) -> dict[int, Array]:
     """Faa di Bruno's formula: for each m the sum of `prod_j x_j^m_j / m_j!` over the
     partitions of the order into m parts, which the m-th derivative multiplies."""
     out: dict[int, Array] = {}
     for parts in _partitions(order):
-        factors = [f for k in parts if (f := _get(lower, k)) is not None]
+        known = (lower[k - 1] if k <= len(lower) else None for k in parts)
+        factors = [f for f in known if f is not None]
         if len(factors) < len(parts):
             continue
         count = math.prod(math.factorial(parts.count(k)) for k in set(parts))
@@ -182,14 +179,12 @@ def compose(
     lower: list[Rows] = []
     for k in range(1, order):
         terms = _chain(k, jet.lower).items()
-        products = [rows[m] * term for m, term in terms if m <= count]
-        lower.append(functools.reduce(add, products, None))
+        lower.append(add(*(rows[m] * term for m, term in terms if m <= count)))
     inner = {} if linear else _chain(order, jet.lower)
     if index is not None:
         loose = None if jet.loose is None else slope[1] * jet.loose
-        for m, term in inner.items():
-            loose = add(loose, slope[m] * collapse.own(term))
-        top = jet.top
+        own = [slope[m] * collapse.own(term) for m, term in inner.items()]
+        loose, top = add(loose, *own), jet.top
         if top is not None:
             top = _derivatives(whole, jet.primal, 1)[1] * top
         return _cast(Jet(whole(jet.primal), tuple(lower), top, index, loose))
@@ -213,10 +208,10 @@ def _gather(constant: Any, index: Array) -> Any:
 
 def _cast(jet: Jet) -> Jet:
     """The coefficients in the dtype of the value, which a cast may have changed."""
-    to = lambda a: None if a is None else a.astype(jet.primal.dtype)
-    return Jet(
-        jet.primal, tuple(map(to, jet.lower)), to(jet.top), jet.index, to(jet.loose)
+    parts = jax.tree.map(
+        lambda a: a.astype(jet.primal.dtype), (jet.lower, jet.top, jet.loose)
     )
+    return Jet(jet.primal, parts[0], parts[1], jet.index, parts[2])
 
 
 def multiply(
@@ -233,10 +228,7 @@ def multiply(
             return None
         return jax.vmap(product, (0 if i else None, 0 if j else None))(x, y)
 
-    lower = tuple(
-        functools.reduce(add, [rows(i, k - i) for i in range(k + 1)], None)
-        for k in range(1, order)
-    )
+    lower = tuple(add(*(rows(i, k - i) for i in range(k + 1))) for k in range(1, order))
     top = add(
         None if a.top is None else product(a.top, b.primal),
         None if b.top is None else product(a.primal, b.top),
@@ -247,9 +239,7 @@ def multiply(
             dual = jnp.tensordot(collapse.metric, y, 1)
             top = add(top, jnp.sum(jax.vmap(product)(x, dual), 0))
     else:
-        inner = functools.reduce(
-            add, [rows(i, order - i) for i in range(1, order)], None
-        )
+        inner = add(*(rows(i, order - i) for i in range(1, order)))
         if inner is not None:
             top = add(top, collapse.total(inner))
     return Jet(product(a.primal, b.primal), lower, top)
@@ -261,9 +251,8 @@ def nested(
     """Coefficients of the outputs of any function of dense jets, by nested `jax.jvp`
     along the curves: those of lower order, then the collapsed ones."""
     order, primals = collapse.order, tuple(j.primal for j in jets)
-    zeros = lambda p: jnp.zeros((collapse.directions, *p.shape), p.dtype)
     rows = [
-        [zeros(j.primal) if (row := j.lower[k]) is None else row for j in jets]
+        [or_zero(j.lower[k], j.primal, (collapse.directions,)) for j in jets]
         for k in range(order - 1)
     ]
 
@@ -307,8 +296,8 @@ def nested(
 
             top = tuple(0.5 * jnp.sum(r, 0) for r in jax.vmap(second)(first, dual))
     if any(j.top is not None for j in jets):
-        tops = [jnp.zeros_like(j.primal) if j.top is None else j.top for j in jets]
-        own = jax.jvp(function, primals, tuple(tops))[1]
+        tops = tuple(or_zero(j.top, j.primal) for j in jets)
+        own = jax.jvp(function, primals, tops)[1]
         top = tuple(map(add, top, own)) if top else own
     count = len(jax.eval_shape(function, *primals))
     return lower or [(None,) * count] * (order - 1), top or (None,) * count

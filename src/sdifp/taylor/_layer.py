@@ -20,7 +20,7 @@ from jax.extend import core
 from jaxtyping import Array
 
 from ._interpreter import Composed, Interpreter
-from ._jet import Collapse, Jet, constant, densify, only_top
+from ._jet import Collapse, Jet, constant, densify, only_top, or_zero
 
 
 def identity_jet(x: Array, top: Array | None, order: int) -> Jet:
@@ -113,22 +113,13 @@ def through_layer(
     collapsed coefficient of order 2 over all coordinates of that, and the primitives
     that had no rule."""
     stage, exits, later = _first_layer(closed, inputs, collapse, token)
-    dtype = inputs[0].primal.dtype
-    blocks = [e.lower[0] for e in exits.values()]
     sizes = [e.primal.size for e in exits.values()]
     width, d = sum(sizes), collapse.directions
     if any(jnp.iscomplexobj(e.primal) for e in exits.values()):
         raise ValueError("ThroughLayer() needs a first layer of real numbers")
-    if not exits:
-        out = stage.jet(closed.jaxpr.outvars[0])
-        return *_second_order(out, jnp.zeros((d, 0), dtype)), stage.fallbacks
-    slope = jnp.concatenate(
-        [
-            jnp.zeros((d, size), dtype) if b is None else b.reshape(d, size)
-            for b, size in zip(blocks, sizes, strict=True)
-        ],
-        1,
-    )
+    blocks = [or_zero(e.lower[0], e.primal, (d,)) for e in exits.values()]
+    none = jnp.zeros((d, 0), inputs[0].primal.dtype)
+    slope = jnp.concatenate([b.reshape(d, -1) for b in blocks] or [none], 1)
     weights = collapse.weights
     if collapse.metric is None and weights is not None and weights.ndim == 0:
         metric = weights * (slope.T @ slope)
@@ -145,24 +136,16 @@ def through_layer(
     for eqn in later:
         rest.step(eqn)
     out = densify(rest.jet(closed.jaxpr.outvars[0]), width)
-    return *_second_order(out, slope), stage.fallbacks | rest.fallbacks
-
-
-def _second_order(out: Jet, slope: Array) -> tuple[Array, Array, Array]:
-    top = jnp.zeros_like(out.primal) if out.top is None else out.top
-    by_layer = out.lower[0]
-    if by_layer is None:
-        gradient = jnp.zeros((slope.shape[0], *out.primal.shape), slope.dtype)
-    else:
-        gradient = jnp.tensordot(slope, by_layer, 1)
-    return out.primal, gradient, top
+    gradient = jnp.tensordot(slope, or_zero(out.lower[0], out.primal, (width,)), 1)
+    top = or_zero(out.top, out.primal)
+    return out.primal, gradient, top, stage.fallbacks | rest.fallbacks
 
 
 def _unit_jet(old: Jet, start: int, size: int, width: int) -> Jet:
     """The same value with its own entries as directions, `start` the first of them."""
-    at = jnp.arange(width) - start
-    inside = ((at >= 0) & (at < size)).astype(old.primal.dtype)
     if old.primal.ndim == 1:
+        at = jnp.arange(width) - start
+        inside = ((at >= 0) & (at < size)).astype(old.primal.dtype)
         index = jnp.clip(at, 0, size - 1)[:, None]
         return Jet(old.primal, (inside[:, None],), old.top, index)
     rows = jnp.eye(width, dtype=old.primal.dtype)[:, start : start + size]

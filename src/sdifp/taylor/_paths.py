@@ -1,25 +1,111 @@
-"""Ways to evaluate a sum of directional derivatives at one point.
+"""Which directional derivatives are summed, and ways to evaluate the sum at one point.
 
-All give the same number; they differ in time and memory. Knows directions and jets.
+All give the same number; they differ in time and memory. Knows jets.
 """
 
 import abc
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike
 
-from ._directions import Directions
 from ._interpreter import Interpreter, flat_jaxpr
-from ._jet import Collapse, Jet, add
+from ._jet import Collapse, Jet, add, or_zero, weighted_sum
 from ._layer import identity_jet, layer_width, through_layer
 
 Function = Callable[..., Array]
+
+
+class Directions(eqx.Module):
+    """The sum `sum_p sum_r weights[p][r] D^p f(x)[v_r, ..., v_r]` over directions v_r,
+    and over all coordinates `sum_jk metric[j, k] d^2 f / dx_j dx_k`.
+
+    **Arguments:**
+
+    - `weights`: for each order p, one number for each direction or one for all.
+    - `rows`: the directions, shape (R, d); by default all d coordinates.
+    - `index`: where given, shape (R, entries), the directions have few entries: `rows`,
+        of the same shape, at the places `index`, which differ within a direction
+        unless the entries are zero.
+    - `metric`: a symmetric matrix of shape (d, d), where `rows` is left out.
+
+    Examples:
+        >>> from sdifp.taylor import Directions
+        >>> laplacian = Directions({2: 1.0})
+        >>> sum_of_third_derivatives_minus_slopes = Directions({3: 1.0, 1: -1.0})
+    """
+
+    weights: dict[int, Array]
+    rows: Array | None
+    index: Array | None
+    metric: Array | None
+
+    def __init__(
+        self,
+        weights: Mapping[int, ArrayLike] | None = None,
+        rows: Array | None = None,
+        index: Array | None = None,
+        metric: Array | None = None,
+    ):
+        self.weights = {p: jnp.asarray(w) for p, w in (weights or {}).items()}
+        self.rows, self.index, self.metric = rows, index, metric
+        if min(self.weights, default=1) < 1 or not (weights or metric is not None):
+            raise ValueError(f"weights must name orders from 1, got {weights}")
+        if metric is not None and rows is not None:
+            raise ValueError("metric is over all coordinates, so leave out rows")
+
+    @property
+    def order(self) -> int:
+        """The highest one."""
+        return max(self.weights, default=2)
+
+    @property
+    def is_second_order(self) -> bool:
+        """Whether it is a second-order operator over all coordinates."""
+        return self.rows is None and (
+            self.metric is not None or set(self.weights) == {2}
+        )
+
+    def vectors(self, x: Array) -> Array:
+        """The directions, written out."""
+        if self.rows is None:
+            return jnp.eye(x.shape[0], dtype=x.dtype)
+        if self.index is None:
+            return self.rows
+        count = jnp.arange(self.rows.shape[0])[:, None]
+        zero = jnp.zeros((self.rows.shape[0], x.shape[0]), x.dtype)
+        return zero.at[count, self.index].add(self.rows)
+
+    def merged(self, other: "Directions") -> "Directions | None":
+        """Both together, if they share their directions."""
+        if self.rows is not other.rows or self.index is not other.index:
+            return None
+        weights: dict[int, Any] = dict(self.weights)
+        for order, weight in other.weights.items():
+            weights[order] = add(weights.get(order), weight)
+        metric = add(self.metric, other.metric)
+        return Directions(weights, self.rows, self.index, metric)
+
+    def scaled(self, factor: Array) -> "Directions":
+        """All weights times a number."""
+        own = (self.weights, self.metric)
+        weights, metric = jax.tree.map(lambda w: factor * w, own)
+        return Directions(weights, self.rows, self.index, metric)
+
+    def split(self) -> "list[Directions]":
+        """The metric, with the weights of order 2 in it, apart from other orders."""
+        if self.metric is None:
+            return [self]
+        metric, diagonal = self.metric, self.weights.get(2)
+        if diagonal is not None:
+            metric = metric + jnp.diag(jnp.broadcast_to(diagonal, metric.shape[:1]))
+        rest = {p: w for p, w in self.weights.items() if p != 2}
+        return [Directions(metric=metric), *([Directions(rest)] if rest else [])]
 
 
 class Step(eqx.Module):
@@ -79,23 +165,14 @@ def _slope(
     function: Function, at: tuple[Array, ...], along: Sequence[Array | None]
 ) -> tuple[Array, Array]:
     """The value, and the derivative along one direction."""
-    full = [
-        jnp.zeros_like(a) if v is None else v for a, v in zip(at, along, strict=True)
-    ]
+    full = tuple(map(or_zero, along, at))
     try:
-        return jax.jvp(function, at, tuple(full))
+        return jax.jvp(function, at, full)
     except Exception:
         # Taylor mode gets as far, and names what cannot be differentiated.
         jets = [Jet(a, (), v) for a, v in zip(at, full, strict=True)]
         out = Interpreter(flat_jaxpr(function, *at), Collapse(1, 1)).run(jets)
-        return out.primal, jnp.zeros_like(out.primal) if out.top is None else out.top
-
-
-def _weighted(weights: Array, rows: Array) -> Array:
-    """The sum over directions."""
-    if weights.ndim:
-        weights = weights.reshape(-1, *[1] * (rows.ndim - 1))
-    return jnp.sum(weights * rows, 0)
+        return out.primal, or_zero(out.top, out.primal)
 
 
 class ByDirections(Path):
@@ -113,17 +190,14 @@ class ByDirections(Path):
         for p, weights in task.directions.weights.items():
             row = end.lower[p - 1] if p < order else None
             if row is not None:
-                out = out + math.factorial(p) * _weighted(weights, row)
+                out = out + math.factorial(p) * weighted_sum(weights, row)
         count = collapse.directions
         fallbacks = tuple(sorted(interpreter.fallbacks))
         rows = count * max(1, order - 1)
         step = Step("collapsed Taylor mode", order, count, rows, fallbacks)
         gradient = None
         if task.directions.rows is None and order > 1:
-            gradient = end.lower[0]
-            if gradient is None:
-                shape = (*task.x.shape, *end.primal.shape)
-                gradient = jnp.zeros(shape, task.x.dtype)
+            gradient = or_zero(end.lower[0], end.primal, task.x.shape)
         return Derivatives(out, end.primal, gradient, (step,))
 
 
@@ -246,7 +320,7 @@ def _one_by_one(
     if any(v is not None for v in task.first):
         value, out = _slope(task.function, task.at, task.first)
     for p, weights in directions.weights.items():
-        out = out + _weighted(weights, found[p])
+        out = out + weighted_sum(weights, found[p])
     step = Step(name, order, len(rows), order * len(rows))
     return Derivatives(out, value, None, (step,))
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ._jet import Jet, add, only_top
+from ._jet import Jet, add, only_top, or_zero
 
 
 def evaluate(eqn: Any, values: Sequence[Any]) -> list[Any]:
@@ -93,9 +93,8 @@ def matrix_product(
 
 
 def sparse_sum(jet: Jet) -> Jet:
-    sums = tuple(None if r is None else jnp.sum(r, 1) for r in jet.lower)
-    top = None if jet.top is None else jnp.sum(jet.top)
-    loose = None if jet.loose is None else jnp.sum(jet.loose)
+    sums = jax.tree.map(lambda r: jnp.sum(r, 1), jet.lower)
+    top, loose = jax.tree.map(jnp.sum, (jet.top, jet.loose))
     return Jet(jnp.sum(jet.primal), sums, add(top, loose))
 
 
@@ -107,35 +106,20 @@ def sparse_concatenate(jets: list[Jet], places: list[int]) -> Jet | None:
         return None
     primal = jnp.concatenate([j.primal for j in jets])
     starts = [sum(j.primal.shape[0] for j in jets[:k]) for k in places]
-    indices = [
-        j.index + start
-        for j, start in zip(parts, starts, strict=True)
-        if j.index is not None
-    ]
+    indices = [jnp.asarray(j.index) + s for j, s in zip(parts, starts, strict=True)]
 
-    def entries(rows: list[Array | None]) -> Array | None:
+    def entries(*rows: Array | None) -> Array | None:
         if all(r is None for r in rows):
             return None
-        full = [
-            jnp.zeros(i.shape, primal.dtype) if r is None else r
-            for r, i in zip(rows, indices, strict=True)
-        ]
-        return jnp.concatenate(full, 1)
+        zeros = [jnp.zeros(i.shape, primal.dtype) for i in indices]
+        return jnp.concatenate(list(map(or_zero, rows, zeros)), 1)
 
     top = None
     if any(j.top is not None for j in jets):
-        top = jnp.concatenate(
-            [jnp.zeros_like(j.primal) if j.top is None else j.top for j in jets]
-        )
-    return Jet(
-        primal,
-        tuple(
-            entries(list(rows)) for rows in zip(*(j.lower for j in parts), strict=True)
-        ),
-        top,
-        jnp.concatenate(indices, 1),
-        entries([j.loose for j in parts]),
-    )
+        top = jnp.concatenate([or_zero(j.top, j.primal) for j in jets])
+    lower = tuple(map(entries, *(j.lower for j in parts)))
+    loose = entries(*(j.loose for j in parts))
+    return Jet(primal, lower, top, jnp.concatenate(indices, 1), loose)
 
 
 def sparse_product(
@@ -156,16 +140,13 @@ def sparse_product(
     gathered = jnp.moveaxis(jnp.take(weight, index.T.ravel(), axis=axis), axis, 0)
     blocks = gathered.reshape(*shape[::-1], *gathered.shape[1:])
 
-    def rows(entries: Array | None) -> Array | None:
-        if entries is None:
-            return None
+    def rows(entries: Array) -> Array:
         # Written out: a contraction over two or three entries is slow as a product.
         ones = [1] * (gathered.ndim - 1)
         terms = [entries[:, e].reshape(-1, *ones) * blocks[e] for e in range(shape[1])]
         return functools.reduce(jnp.add, terms)
 
     top = None if jet.top is None else whole(jet.top)
-    loose = jet.loose
-    if loose is not None:
-        loose = jnp.tensordot(loose.T.ravel(), gathered, 1)
-    return Jet(whole(jet.primal), tuple(map(rows, jet.lower)), add(top, loose))
+    entries = lambda loose: jnp.tensordot(loose.T.ravel(), gathered, 1)
+    loose = jax.tree.map(entries, jet.loose)
+    return Jet(whole(jet.primal), jax.tree.map(rows, jet.lower), add(top, loose))

@@ -105,9 +105,6 @@ class _Drawn(Estimator):
     """An estimate from residuals with all terms of the operator, or some of them. Each
     has the fields `path` and `chunk`, options of an operator."""
 
-    path: eqx.AbstractVar[Path]
-    chunk: eqx.AbstractVar[int | None]
-
     def estimate(
         self,
         residual: Residual,
@@ -116,8 +113,9 @@ class _Drawn(Estimator):
         key: Array,
         series: Correction | None = None,
     ) -> Estimate:
+        own: Any = self
         operators = self.draw(residual.operator, key)
-        parts = residual.evaluations(u, batch, operators, self.path, self.chunk, series)
+        parts = residual.evaluations(u, batch, operators, own.path, own.chunk, series)
         return self.combine(*parts)
 
     @abc.abstractmethod

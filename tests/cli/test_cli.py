@@ -64,6 +64,7 @@ def begin():
         yield inner
 
 
+@pytest.mark.validate
 def test_looking_at_runs_loads_no_jax(finished):
     code = (
         "import sys; from sdifp._cli import main\n"
@@ -171,6 +172,7 @@ def test_an_error_in_a_problem_file_shows_the_line(call, tmp_path):
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.validate
 def test_a_precision_that_the_optimiser_does_not_suit_is_noted(
     call, tmp_path, quick_programs
 ):

@@ -229,6 +229,7 @@ def test_names_are_those_of_the_library():
     assert names["optimisers"] == {"Adam", "LBFGS", "LevenbergMarquardt"}
     assert names["estimators"] == {
         *("Full", "Independent", "Symmetric", "Disjoint", "Shared", "stde"),
+        "WarmUp",
     }
     assert names["gradients"] == {"Exact", "Subsampled", "MiniBatch", "Detached"}
     assert names["networks"] == {"MLP"}

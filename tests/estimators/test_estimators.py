@@ -157,14 +157,20 @@ def score(errors, direction):
     [
         (sdifp.estimators.Independent(2, 3), True, 0.0),
         (sdifp.estimators.Symmetric(1), True, 0.0),
-        (
+        pytest.param(
             sdifp.estimators.Independent(1, directions=sdifp.operators.Rademacher()),
             True,
             None,
+            marks=pytest.mark.validate,
         ),
         (sdifp.estimators.Shared(2), False, D * (D - 2) / (2 * (D - 1))),
         (sdifp.estimators.Disjoint(1, 2), False, -D / (D - 1)),
-        (sdifp.estimators.Shared(1, sdifp.operators.Gaussian()), False, None),
+        pytest.param(
+            sdifp.estimators.Shared(1, sdifp.operators.Gaussian()),
+            False,
+            None,
+            marks=pytest.mark.validate,
+        ),
     ],
     ids=str,
 )

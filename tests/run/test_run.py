@@ -46,6 +46,7 @@ def after(count):
     return stop
 
 
+@pytest.mark.validate
 def test_a_run_that_was_stopped_and_taken_up_is_the_same(
     finished, tmp_path, monkeypatch
 ):

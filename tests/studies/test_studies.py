@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from matplotlib.figure import Figure
+from quick import only
 
 from studies import __main__ as program
 from studies import _data, _names, _page, _sweep, conservation
@@ -106,7 +107,13 @@ MEASURED = [n for n in NAMES if n not in ("integrals-over-time", "pinet", "kill"
 TRAINED = ("dimension", "estimator-bias", "one-dimension", "where-it-pays")
 
 
-@pytest.mark.parametrize("name", [n for n in MEASURED if n not in TRAINED])
+@pytest.mark.parametrize(
+    "name",
+    only(
+        [n for n in MEASURED if n not in TRAINED],
+        *("weighted-metric", "grid-equivalence", "memory"),
+    ),
+)
 def test_a_study_measures_a_case(name):
     study = _names.load_study(name)
     found = _sweep.measure(name, study.cases("tiny")[-1], 0, "tiny")
@@ -147,10 +154,13 @@ def test_every_study_runs_at_tiny_size(name, tmp_path, call):
         assert (tmp_path / "tiny" / "integrals-over-time" / "figure.png").exists()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", only(NAMES, "weighted-metric", "cost", "one-dimension", "memory")
+)
 def test_drawing_works_from_saved_data_alone(name, tmp_path):
     study = _names.load_study(name)
-    setting = "quick" if name in _page.PAPER else "full"
+    quick = _sweep.file_of(SAVED, "quick", study).exists()
+    setting = "quick" if quick else "full"
     source = _sweep.file_of(SAVED, setting, study)
     data = _sweep.file_of(tmp_path, setting, study)
     data.parent.mkdir(parents=True)

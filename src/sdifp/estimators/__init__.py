@@ -16,4 +16,3 @@ from ._estimators import Shared as Shared
 from ._estimators import Symmetric as Symmetric
 from ._estimators import stde as stde
 from ._warm_up import WarmUp as WarmUp
-from ._warm_up import bias_exceeds_noise as bias_exceeds_noise

@@ -13,7 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
 from ..correction import Correction
@@ -88,17 +88,6 @@ class Estimator(eqx.Module):
         - `series`: the corrections of a conserved field at the times of the batch,
             where they are known already.
         """
-
-    def at(self, step: Int[Array, ""], switched: Bool[Array, ""]) -> "Estimator":
-        """The estimator of one step of a training, see `WarmUp`.
-
-        **Arguments:**
-
-        - `step`: in the window in training.
-        - `switched`: whether an audit has found its bias to exceed its noise.
-        """
-        del step, switched
-        return self
 
 
 class _Drawn(Estimator):

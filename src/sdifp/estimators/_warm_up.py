@@ -4,7 +4,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from .._checks import check_count
@@ -51,6 +50,8 @@ class WarmUp(Estimator):
         return self.late.estimate(residual, u, batch, key, series)
 
     def at(self, step: Int[Array, ""], switched: Bool[Array, ""]) -> Estimator:
+        """The estimator of one step of a window; `switched` tells whether an audit has
+        found the bias of `early` to exceed its noise."""
         passed = switched if self.steps is None else step >= self.steps
         return _Either(self.early, self.late, passed)
 
@@ -78,17 +79,3 @@ class _Either(Estimator):
             for e in (self.late, self.early)
         )
         return Estimate(jax.lax.cond(self.is_late, late, early, arrays), None)
-
-
-def bias_exceeds_noise(early: Array, late: Array) -> Bool[Array, ""]:
-    """Whether the bias of an estimate exceeds its noise, from draws, shape (draws, p),
-    of it and of an unbiased one.
-
-    The squared norm of the bias is estimated without bias of its own, as the product
-    of the mean differences of two halves of the draws.
-    """
-    half = len(early) // 2
-    difference = early - late
-    first, second = jnp.mean(difference[:half], 0), jnp.mean(difference[half:], 0)
-    noise = jnp.sum(jnp.var(early, axis=0, ddof=1))
-    return first @ second > noise

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import averaged, device_local, gathered, is_divided
 from ..correction import Correction
+from ..estimators import WarmUp
 from ..field import PlainSlice, at_time
 from ..operators import Batch, time_derivative
 from ._coupled import Row, expansion_at, rows_and_derivatives
@@ -61,7 +62,9 @@ class StepObjective(eqx.Module):
         u = self.field(net)
         key = jax.random.fold_in(self.key, 1)
         recipe, equation = self.window.recipe, self.window.problem.equation
-        estimator = self.window.estimator.at(self.step, self.switched)
+        estimator = self.window.estimator
+        if isinstance(estimator, WarmUp):
+            estimator = estimator.at(self.step, self.switched)
         series, added = self._at_times(u)
         if recipe.causal is None:
             batch = Batch(self.x, self.t)

@@ -11,7 +11,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import EVERYWHERE, along, divided, on_each
-from ..estimators import bias_exceeds_noise
 from ._objective import StepObjective
 from ._window import Window
 
@@ -145,6 +144,20 @@ def is_due(window: Window, state: State, key: Array) -> Bool[Array, ""]:
         for late in (False, True)
     ]
     return bias_exceeds_noise(*draws)
+
+
+def bias_exceeds_noise(early: Array, late: Array) -> Bool[Array, ""]:
+    """Whether the bias of an estimate exceeds its noise, from draws, shape (draws, p),
+    of it and of an unbiased one.
+
+    The squared norm of the bias is estimated without bias of its own, as the product
+    of the mean differences of two halves of the draws.
+    """
+    half = len(early) // 2
+    difference = early - late
+    first, second = jnp.mean(difference[:half], 0), jnp.mean(difference[half:], 0)
+    noise = jnp.sum(jnp.var(early, axis=0, ddof=1))
+    return first @ second > noise
 
 
 def to_arrays(tree: Any) -> dict[str, np.ndarray]:

@@ -278,11 +278,11 @@ def _fused_sum(
     # The rows that fill the last chunk count nothing.
     live = (jnp.arange(xs.shape[0] * xs.shape[1]) < n).reshape(xs.shape[:2])
     mapped = mapped_over(function, t is not None)
-    # All that is closed over, keys and other whole numbers too: what a custom rule
-    # closes over cannot be used under `lax.cond`.
+    # All that is traced and closed over, keys and other whole numbers too: under
+    # `lax.cond` a custom rule cannot close over them.
     pure = eqx.filter_closure_convert(mapped, *_piece((xs, ts, pieces)))
-    closed_over, rest = eqx.partition(pure, eqx.is_inexact_array)
-    fixed, static = eqx.partition(rest, eqx.is_array)
+    traced, static = eqx.partition(pure, lambda a: isinstance(a, jax.core.Tracer))
+    closed_over, fixed = eqx.partition(traced, eqx.is_inexact_array)
 
     def total(params: Any, fixed: Any, data: Any, chunk: Any) -> Array:
         x, t, live = chunk

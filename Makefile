@@ -42,6 +42,7 @@ test: $(READY)
 
 validate: $(READY)
 	@echo "Running the tests that take long ..."
+	@$(BIN)/python -m pytest -q -m cases
 	@$(BIN)/python -m pytest -q -m validate
 
 $(VENV)/.torch: $(READY) requirements-torch.lock

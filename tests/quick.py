@@ -25,6 +25,6 @@ optimised = eqx.filter_jit(
 def only(cases, *names):
     """All cases, of which `make test` runs those named and `make validate` the rest."""
     return [
-        case if case in names else pytest.param(case, marks=pytest.mark.validate)
+        case if case in names else pytest.param(case, marks=pytest.mark.cases)
         for case in cases
     ]

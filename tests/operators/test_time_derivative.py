@@ -106,8 +106,8 @@ def check(u, operator, space):
         ("moving targets, profile", "second, zero"),
         ("squared norm alone", "nothing"),
         (None, "mixed and third"),
-        pytest.param("moving targets, profile", "first", marks=pytest.mark.validate),
-        pytest.param(None, "second, zero", marks=pytest.mark.validate),
+        pytest.param("moving targets, profile", "first", marks=pytest.mark.cases),
+        pytest.param(None, "second, zero", marks=pytest.mark.cases),
     ],
 )
 def test_first_order_beside_every_kind_of_term(of, name):

@@ -124,12 +124,9 @@ def traffic(quick: bool, rows: Rows) -> None:
         import equinox as eqx
         import jax
 
-        import sdifp
-
         with on(setting.devices):
             training = begun(setting)
-            whole = sdifp.training.Training(training)
-            sent, memory = dict(whole.messages()), whole.memory() / 2**20
+            sent, memory = dict(training.messages()), training.memory() / 2**20
         arrays = jax.tree.leaves(eqx.filter(training.state.net, eqx.is_array))
         size = sum(a.nbytes for a in arrays)
         sums, gradient = sent.pop("all-gather"), sent.pop("all-reduce")
@@ -254,7 +251,7 @@ def streamed(power: int, devices: int, rows: Rows) -> None:
 
         training = begun(Setting(2**power, 64, d, devices))
         training.advance(1)
-        memory = sdifp.training.Training(training).memory()
+        memory = training.memory()
         row("a step of a training", 1.0 / training.speed, memory)
         assert jnp.isfinite(training.state.total), training.state.total
 

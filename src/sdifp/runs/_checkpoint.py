@@ -132,7 +132,7 @@ def read_unchanged(
     check_same(folder, before, dataclasses.replace(before, problem=config.problem))
     file = unchanged.copy if unchanged.copy.is_file() else config.problem_file
     was = found.info.get("problem_digest")
-    # That a file is gone is told when it is executed.
+    # A file that is missing is reported when it is executed.
     if file.is_file() and digest_of(file.read_bytes()) != was:
         what = (
             f"{file} cannot be compared: {found.file} was written without its digest"

@@ -1,7 +1,8 @@
 """How the moments of a network on a rule are differentiated by its parameters.
 
 Every mode has the exact moments as its value, and exact derivatives in x and t, on all
-nodes of the rule. They differ in the gradient by the parameters, and in its cost.
+nodes of the rule. They differ in the gradient with respect to the parameters, and in
+its cost.
 """
 
 import dataclasses

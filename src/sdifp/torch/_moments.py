@@ -42,7 +42,7 @@ Part = tuple[Tensor, Tensor, Tensor | None]
 def moments_at(
     t: Tensor, net: Network, rule: Part, subset: Part | None, mode: GradientMode
 ) -> Moments:
-    """The moments at times of shape (N,), differentiable by t and by the parameters.
+    """The moments at times of shape (N,), differentiable by t and the parameters.
 
     `subset` are the nodes that the gradient is estimated from, with the factors on
     their weights, or None for all nodes.
@@ -158,7 +158,7 @@ def _direct(
     pivot, (rows,) = _sums_of(values(rule, parameters), rule, None)
     if subset is not None:
         # The difference is zero in value and in every derivative by x and t; its
-        # gradient by the parameters is the estimate.
+        # gradient with respect to the parameters is the estimate.
         live, dead = (
             _sums_of(values(subset, parameters), subset, pivot)[1][0]
             for parameters in (net.parameters, net.constants)

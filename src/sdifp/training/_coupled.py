@@ -63,8 +63,9 @@ def rows_and_derivatives(
     t: Float[Array, " n_t"],
     order: int,
 ) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
-    """The rows at all points and their derivatives by the parameters; `field` makes a
-    field of these, and `order` is that of the highest derivative by t in `row`."""
+    """The rows at all points and their derivatives with respect to the parameters;
+    `field` makes a field of these, and `order` is that of the highest derivative by t
+    in `row`."""
     # A quadrature inside a row would add up what belongs to rows of other devices.
     own_row: Row = device_local()(row)
     if as_field(field(flat)).rule is None:

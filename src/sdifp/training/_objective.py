@@ -91,7 +91,7 @@ class StepObjective(eqx.Module):
         return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
 
     def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
-        """The rows and their derivatives by the parameters."""
+        """The rows and their derivatives with respect to the parameters."""
         params, static = eqx.partition(net, eqx.is_inexact_array)
         flat, unravel = ravel_pytree(params)
 

@@ -21,8 +21,8 @@ class Objective(Protocol):
         ...
 
     def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
-        """The rows and their derivatives by the parameters, in the order of
-        `jax.flatten_util.ravel_pytree`."""
+        """The rows and their derivatives with respect to the parameters, in the order
+        of `jax.flatten_util.ravel_pytree`."""
         ...
 
 

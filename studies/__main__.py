@@ -203,7 +203,7 @@ def _measure(
             next_line = spent + _LINE_EVERY
 
     with _signals(stopped), bar:
-        failed = sweep(tasks, out, jobs, report, lambda: bool(stopped))
+        failed = sweep(tasks, jobs, report, lambda: bool(stopped))
     if stopped:
         raise click.ClickException(
             f"stopped after {len(done)} of {len(tasks)} measurements, which are saved; "

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ._study import Case, Row, Rows, Study, Value
 
 Key = tuple[str, int]
@@ -17,6 +19,15 @@ def write_whole(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.partial")
     partial.write_text(text)
+    partial.replace(file)
+
+
+def write_arrays(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as a whole, or not at all; `numpy.load` reads them."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    with partial.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
     partial.replace(file)
 
 

@@ -23,9 +23,14 @@ EQUATIONS: dict[str, Callable[[int], Problem]] = {
 }
 
 
-@functools.cache
 def problem_of(equation: str, dimension: int) -> Problem:
-    """One object for each problem, so that nothing is compiled twice."""
+    """One object for each problem and precision, so that nothing is compiled twice."""
+    return _problem_of(equation, dimension, jnp.result_type(float).name)
+
+
+@functools.cache
+def _problem_of(equation: str, dimension: int, precision: str) -> Problem:
+    del precision  # of the arrays that it may hold
     return EQUATIONS[equation](dimension)
 
 

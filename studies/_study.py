@@ -93,8 +93,8 @@ class Study:
     text: str
     "what is measured, and how; where the paper does not say, what we chose"
     cases: Callable[[Setting], list[Case]]
-    measure: Callable[[Case, int, Setting], dict[str, Value]]
-    "of a case and a seed"
+    measure: Callable[..., dict[str, Value]]
+    "of a case, a seed and a setting; with `checkpoints` also of a file"
     columns: Mapping[str, str]
     "the quantities of the table, with their titles"
     labels: tuple[str, ...] = ()
@@ -119,6 +119,8 @@ class Study:
     "of one measurement in the quick setting, roughly: for the time left"
     alone: Callable[[Case], bool] = lambda case: False
     "whether times are measured, so that nothing may run beside a case"
+    checkpoints: bool = False
+    "whether a measurement keeps a file to go on from, which is removed at its end"
     source: str | None = None
     "another study whose measurements are drawn"
     needs: tuple[str, str] | None = None

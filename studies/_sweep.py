@@ -48,11 +48,21 @@ class Task(NamedTuple):
     case: Case
     seed: int
     setting: Setting
+    folder: Path
+    "of all data"
 
     @property
     def alone(self) -> bool:
         """Whether nothing may run beside it."""
         return self.study.alone(self.case)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file that this version of the code goes on from, if it is there."""
+        key = f"{key_of(self.case, self.seed)} {code_of(self.study.name)}"
+        name = hashlib.sha256(key.encode()).hexdigest()[:12]
+        here = file_of(self.folder, self.setting, self.study).parent
+        return here / f"checkpoint-{name}.npz"
 
     @property
     def name(self) -> str:
@@ -89,7 +99,7 @@ def tasks_for(
     """What is left to measure."""
     done = {} if again else Data(file_of(folder, setting, study)).measured()
     return [
-        Task(study, case, seed, setting)
+        Task(study, case, seed, setting, folder)
         for key, (case, seed) in _keys(study, setting).items()
         if key not in done
     ]
@@ -132,7 +142,6 @@ def code_of(name: str) -> str:
 
 def sweep(
     tasks: Sequence[Task],
-    folder: Path,
     jobs: int,
     report: Callable[[Task, Failure | None], None],
     stop: Callable[[], bool] = lambda: False,
@@ -140,7 +149,7 @@ def sweep(
     """Measure, and save what comes. Returns what failed; a failure stops nothing
     else."""
     files: dict[Path, Data] = {}
-    failed = []
+    failed, done = [], list[Path]()
     saved = time.monotonic()
     try:
         for task, found in _measured(tasks, jobs, stop):
@@ -151,7 +160,8 @@ def sweep(
                 # What came out of the measurement itself stays: no number.
                 found = dict.fromkeys(study.columns) if found.lasting else {}
             if found:
-                file = file_of(folder, task.setting, study)
+                done.append(task.checkpoint)
+                file = file_of(task.folder, task.setting, study)
                 if file not in files:
                     files[file] = Data(file)
                 where, code = origin(study, task.setting), code_of(study.name)
@@ -160,18 +170,22 @@ def sweep(
             # What takes long is saved at once.
             now = time.monotonic()
             if study.seconds >= 1.0 or now > saved + _SAVE_EVERY:
-                _save(files, tasks)
+                _save(files, tasks, done)
                 saved = now
     finally:
-        _save(files, tasks)
+        _save(files, tasks, done)
     return failed
 
 
-def _save(files: dict[Path, Data], tasks: Sequence[Task]) -> None:
+def _save(
+    files: dict[Path, Data], tasks: Sequence[Task], checkpoints: list[Path]
+) -> None:
     orders = {task.study.name: task for task in tasks}
     for data in files.values():
         task = orders[data.file.parent.name]
         data.save([key_of(c, 0)[0] for c in task.study.cases(task.setting)])
+    while checkpoints:
+        checkpoints.pop().unlink(missing_ok=True)
 
 
 Found = dict[str, Value] | Failure
@@ -235,17 +249,20 @@ def _begin(cores: Any) -> None:
         os.sched_setaffinity(0, own)
 
 
-def _names_of(task: Task) -> tuple[str, Case, int, Setting]:
-    return task.study.name, task.case, task.seed, task.setting
+def _names_of(task: Task) -> tuple[str, Case, int, Setting, Path]:
+    return task.study.name, task.case, task.seed, task.setting, task.folder
 
 
-def measure(name: str, case: Case, seed: int, setting: Setting) -> Found:
+def measure(name: str, case: Case, seed: int, setting: Setting, folder: Path) -> Found:
     """One measurement. A failure is returned in words, which can be sent to another
     process."""
     study = load_study(name)
+    given: list[Any] = [case, seed, setting]
+    if study.checkpoints:
+        given.append(Task(study, case, seed, setting, folder).checkpoint)
     try:
         with jax.enable_x64(study.float64(case)):
-            return study.measure(case, seed, setting)
+            return study.measure(*given)
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
         # A training that diverges does so again.

@@ -1,5 +1,7 @@
 """One training of one method, and what became of its integrals."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +15,7 @@ from sdifp.field import ConservedField
 from sdifp.quadrature import monte_carlo
 from sdifp.training import Method, Training
 
+from ._data import write_arrays
 from ._fields import nodes_of, targets
 from ._study import Value
 
@@ -20,9 +23,13 @@ from ._study import Value
 TIMES = 17
 
 
-def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Training:
-    """A training, done."""
-    run = Training(
+# A training that is interrupted loses so many seconds.
+_SAVE_EVERY = 60.0
+
+
+def begun(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Training:
+    """A training, before its first step."""
+    return Training(
         problem,
         method,
         recipe=recipe,
@@ -30,8 +37,32 @@ def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Train
         every=recipe.steps,
         check=False,
     )
+
+
+def run_of(problem: Problem, method: Method, recipe: Recipe, seed: int) -> Training:
+    """A training, done."""
+    run = begun(problem, method, recipe, seed)
     run.advance(recipe.steps)
     return run
+
+
+def in_single_precision(begin: Callable[[], Training], checkpoint: Path) -> Training:
+    """A training of one window, done in float32, and to be measured in float64. Goes
+    on from a checkpoint if there is one, and leaves it to be removed once the
+    measurement is saved."""
+    with jax.enable_x64(False):
+        run = begin()
+        if checkpoint.exists():
+            with np.load(checkpoint) as saved:
+                run.restore(dict(saved))
+        while not run.finished:
+            run.advance(run.steps_within(_SAVE_EVERY))
+            write_arrays(checkpoint, run.snapshot())
+        arrays = run.snapshot()
+    done = begin()
+    wanted = done.snapshot()
+    done.restore({name: a.astype(wanted[name].dtype) for name, a in arrays.items()})
+    return done
 
 
 def outcome(

@@ -1,12 +1,16 @@
 """All methods on four equations in one to three dimensions: integrals and error."""
 
+from pathlib import Path
+
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 from matplotlib.figure import Figure
 
-from sdifp import Problem, Recipe
+from sdifp import Box, Problem, Recipe
 from sdifp.field import Subsampled
-from sdifp.quadrature import monte_carlo
+from sdifp.quadrature import QuadratureRule, from_points
 from sdifp.training import (
     MLP,
     SDIFP,
@@ -15,9 +19,11 @@ from sdifp.training import (
     GridProjection,
     Method,
     Plain,
+    Points,
     PostHoc,
     RandomPoints,
     Soft,
+    Training,
 )
 
 from ._fields import EQUATIONS, problem_of
@@ -33,7 +39,7 @@ from ._study import (
     Value,
 )
 from ._style import CYCLE, ZERO, new_figure, plain
-from ._trained import outcome, run_of
+from ._trained import begun, in_single_precision, outcome
 
 METHODS = (
     "Plain",
@@ -59,17 +65,52 @@ _PAPER = {
 }
 # Nodes in training, afterwards, and of the gradient.
 _NODES = {1: (32, 128, 8), 2: (256, 576, 32), 3: (216, 4096, 32)}
-_MONTE_CARLO: dict[Setting, int] = {"tiny": 64, "quick": 1024, "full": 100_000}
+_MONTE_CARLO: dict[Setting, int] = {"tiny": 64, "quick": 1024, "full": 10_000}
 _NETWORKS: dict[Setting, MLP] = {
     "tiny": MLP(4, 1),
     "quick": MLP(32, 3),
     "full": MLP(),
 }
 _STEPS: dict[Setting, int] = {"tiny": 2, "quick": 300, "full": 10_000}
+# In the full setting: penalties of other weights, and how many nodes it takes.
+_WEIGHTS = {"PINN-SC, weight 1": 1.0, "PINN-SC": 10.0, "PINN-SC, weight 100": 100.0}
+_SHORT_STEPS = 500
+_SHORT = {
+    f"SDIFP, {name} nodes, {_SHORT_STEPS} steps": size
+    for name, size in (("10 000", 10_000), ("100 000", 100_000))
+}
+_FULL = ("PINN-SC", "PINN-proj", "PostHoc", "SDIFP", "SDIFP, Monte Carlo")
+_FIRST = ("advection", 1)
+_FURTHER = (*[name for name in _WEIGHTS if name not in _FULL], *_SHORT)
+
+
+class _FixedGrid(Points):
+    """The same points at `n_t` of 64 fixed times, drawn in every step: each time of a
+    step costs a quadrature."""
+
+    def check(self, box: Box) -> None:
+        GridPoints(64, self.n_x).check(box)
+
+    def draw(
+        self, key: Array, box: Box, start: Array | float, length: float
+    ) -> tuple[Float[Array, "n_t n_x d"], Float[Array, " n_t"]]:
+        points, times = GridPoints(64, self.n_x).draw(key, box, start, length)
+        chosen = jax.random.choice(key, 64, (self.n_t,), replace=False)
+        return points[: self.n_t], times[chosen]
 
 
 def cases(setting: Setting) -> list[Case]:
     """The same for the integrals over time."""
+    if setting == "full":
+        # What the paper prints, and the other equations in one dimension.
+        problems = [("advection", d) for d in (1, 2, 3)]
+        problems += [(e, 1) for e in EQUATIONS if e != "advection"]
+        return [
+            {"d": d, "equation": equation, "method": method, "points": points}
+            for equation, d in problems
+            for method in (*_FULL, *(_FURTHER if (equation, d) == _FIRST else ()))
+            for points in POINTS
+        ]
     tiny = setting == "tiny"
     return [
         {"d": d, "equation": equation, "method": method, "points": points}
@@ -80,14 +121,30 @@ def cases(setting: Setting) -> list[Case]:
     ]
 
 
+def once(case: Case) -> bool:
+    """Three seeds for the paper's first row alone: its method takes 20 minutes."""
+    first = (case["equation"], case["d"]) == _FIRST
+    return not first or case["method"] in _FURTHER
+
+
+def _random_rule(problem: Problem, size: int, seed: int) -> QuadratureRule:
+    """Equal weights. The nodes are numbers of single precision, so that they are the
+    same in a training in single precision and when it is measured in double."""
+    box, generator = problem.domain, np.random.default_rng(7 + seed)
+    unit = generator.uniform(size=(size, box.dimension))
+    nodes = (box.lower + unit * box.width).astype(np.float32)
+    return from_points(box, nodes.astype(jnp.result_type(float)), name="Monte Carlo")
+
+
 def _method(name: str, problem: Problem, setting: Setting, seed: int) -> Method:
-    if name == "SDIFP, Monte Carlo":
-        size = _MONTE_CARLO[setting]
-        rule = monte_carlo(problem.domain, size, key=jax.random.key(7 + seed))
+    if name == "SDIFP, Monte Carlo" or name in _SHORT:
+        size = _SHORT.get(name, _MONTE_CARLO[setting])
+        rule = _random_rule(problem, size, seed)
         return SDIFP(rule=rule, gradient=Subsampled(max(32, size // 128)))
+    if name in _WEIGHTS:
+        return Soft(_WEIGHTS[name])
     given: dict[str, Method] = {
         "Plain": Plain(),
-        "PINN-SC": Soft(10.0),
         "AugmentedLagrangian": AugmentedLagrangian(10.0, 0.1),
         "PINN-proj": GridProjection(),
         "PostHoc": PostHoc(),
@@ -96,14 +153,15 @@ def _method(name: str, problem: Problem, setting: Setting, seed: int) -> Method:
     return given[name]
 
 
-def _recipe(d: int, points: str, setting: Setting) -> Recipe:
-    nodes, final, sample = _NODES[d]
-    kind = GridPoints if points == "fixed grid" else RandomPoints
+def _recipe(case: Case, setting: Setting) -> Recipe:
+    nodes, final, sample = _NODES[case["d"]]
+    grid = _FixedGrid if setting == "full" else GridPoints
+    kind = grid if case["points"] == "fixed grid" else RandomPoints
     # A hundred points in all, as in the paper, where the budget is the paper's.
-    batch = {"tiny": (2, 8), "quick": (8, 64), "full": (10, 10)}[setting]
+    batch = {"tiny": (2, 8), "quick": (8, 64), "full": (2, 50)}[setting]
     return Recipe(
         _NETWORKS[setting],
-        steps=_STEPS[setting],
+        steps=_SHORT_STEPS if case["method"] in _SHORT else _STEPS[setting],
         points=kind(*batch),
         nodes=nodes,
         final_nodes=final,
@@ -111,12 +169,24 @@ def _recipe(d: int, points: str, setting: Setting) -> Recipe:
     )
 
 
-def measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
-    """One training; the same for the integrals over time."""
+def _begin(case: Case, seed: int, setting: Setting) -> Training:
     problem = problem_of(case["equation"], case["d"])
     method = _method(case["method"], problem, setting, seed)
-    run = run_of(problem, method, _recipe(case["d"], case["points"], setting), seed)
-    return outcome(run, 64 if setting == "tiny" else 10_000, seed)
+    return begun(problem, method, _recipe(case, setting), seed)
+
+
+def measure(
+    case: Case, seed: int, setting: Setting, checkpoint: Path
+) -> dict[str, Value]:
+    """One training; the same for the integrals over time."""
+    begin = lambda: _begin(case, seed, setting)
+    if setting == "full":
+        run = in_single_precision(begin, checkpoint)
+    else:
+        run = begin()
+        run.advance(run.steps)
+    found = outcome(run, 64 if setting == "tiny" else 10_000, seed)
+    return found | {"seconds": run.seconds}
 
 
 def _paper(case: Case) -> dict[str, float]:
@@ -297,5 +367,7 @@ STUDY = Study(
     paper=_paper,
     reasons={"c1_rule": WHY, "c2_rule": WHY},
     seeds={"tiny": 1, "quick": 1, "full": 3},
+    once=once,
+    checkpoints=True,
     seconds=9.0,
 )

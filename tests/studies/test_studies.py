@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from matplotlib.figure import Figure
 from quick import only
 
+from sdifp import Box
+from sdifp.training import MLP
 from studies import __main__ as program
 from studies import _data, _names, _page, _sweep, conservation
 from studies._draw import body_of, differs, draw, number
@@ -84,7 +86,7 @@ def run(study, folder, **options):
     seen = []
     tasks = _sweep.tasks_for(study, folder, "tiny")
     report = lambda task, failure: seen.append((task.case, task.seed, failure))
-    _sweep.sweep(tasks, folder, 1, report, **options)
+    _sweep.sweep(tasks, 1, report, **options)
     return seen
 
 
@@ -114,9 +116,9 @@ TRAINED = ("dimension", "estimator-bias", "one-dimension", "where-it-pays")
         *("weighted-metric", "grid-equivalence", "memory"),
     ),
 )
-def test_a_study_measures_a_case(name):
+def test_a_study_measures_a_case(name, tmp_path):
     study = _names.load_study(name)
-    found = _sweep.measure(name, study.cases("tiny")[-1], 0, "tiny")
+    found = _sweep.measure(name, study.cases("tiny")[-1], 0, "tiny", tmp_path)
     assert isinstance(found, dict), found
     assert set(found) & set(study.columns)
     for quantity, value in found.items():
@@ -337,7 +339,7 @@ def test_what_diverges_is_a_result_without_a_number(toy, tmp_path):
 def test_rows_are_in_the_order_of_the_cases(toy, tmp_path):
     study = toy()
     tasks = _sweep.tasks_for(study, tmp_path, "tiny")
-    _sweep.sweep(tasks[::-1], tmp_path, 1, lambda task, failure: None)
+    _sweep.sweep(tasks[::-1], 1, lambda task, failure: None)
     rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
     assert rows.known("n") == [1, 2, 3]
 
@@ -351,9 +353,88 @@ def test_rows_are_saved_when_the_process_is_interrupted(toy, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _sweep.sweep(tasks, tmp_path, 1, interrupt)
+        _sweep.sweep(tasks, 1, interrupt)
     rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
     assert rows.known("n") == [1, 2]
+
+
+def test_a_measurement_goes_on_from_its_checkpoint(toy, tmp_path):
+    files = []
+
+    def measure(case, seed, setting, checkpoint):
+        files.append(checkpoint)
+        if not checkpoint.exists():
+            _data.write_arrays(checkpoint, {"n": np.asarray(case["n"])})
+            raise OSError("the machine was switched off")
+        with np.load(checkpoint) as saved:
+            return {"square": float(saved["n"] ** 2)}
+
+    study = toy(measure=measure, checkpoints=True)
+    assert all(failure for _, _, failure in run(study, tmp_path))
+    assert len(set(files)) == 6
+    assert all(file.exists() for file in files)
+    assert not any(failure for _, _, failure in run(study, tmp_path))
+    # Once a number is saved, it goes.
+    assert not any(file.exists() for file in files)
+    rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
+    assert rows.one("square", n=3) == 9.0
+
+
+def test_a_training_in_single_precision_is_measured_in_double(tmp_path, monkeypatch):
+    """Interrupted or not it ends the same, and its integrals hold in double
+    precision on the very nodes of the training."""
+    from studies import _trained
+
+    monkeypatch.setattr(conservation, "_NETWORKS", {"full": MLP(8, 2)})
+    monkeypatch.setattr(conservation, "_STEPS", {"full": 7})
+    monkeypatch.setattr(conservation, "_MONTE_CARLO", {"full": 40})
+    case = {"d": 2, "equation": "advection", "points": "fixed grid"}
+    begin = lambda: conservation._begin(case | {"method": method}, 3, "full")
+    method = "SDIFP, Monte Carlo"
+    one, two = tmp_path / "one.npz", tmp_path / "two.npz"
+    with jax.enable_x64(True):
+        run = _trained.in_single_precision(begin, one)
+        with jax.enable_x64(False):
+            half = begin()
+            half.advance(3)
+            _data.write_arrays(two, half.snapshot())
+        again = _trained.in_single_precision(begin, two)
+        found = _trained.outcome(run, 64, 3)
+        nodes = np.asarray(run.final_rule.nodes)
+    assert run.step == 7
+    for name, array in run.snapshot().items():
+        if name != "known":
+            np.testing.assert_array_equal(array, again.snapshot()[name], name)
+    weights = [a for n, a in run.snapshot().items() if "net" in n and a.ndim == 2]
+    assert all(w.dtype == np.float64 for w in weights)
+    assert all(np.array_equal(w, w.astype(np.float32)) for w in weights)
+    assert max(found["c1_rule"], found["c2_rule"]) <= 1e-14
+    np.testing.assert_array_equal(nodes, nodes.astype(np.float32))
+
+
+def test_the_fixed_grid_of_the_full_setting_has_fixed_times():
+    points = conservation._FixedGrid(2, 50)
+    box = Box([0.0], [2.0])
+    drawn = [points.draw(jax.random.key(k), box, 1.0, 3.0) for k in range(40)]
+    times = np.asarray([t for _, t in drawn])
+    assert times.shape == (40, 2)
+    assert np.all(times[:, 0] != times[:, 1])
+    allowed = 1.0 + 3.0 * (np.arange(64) + 0.5) / 64
+    assert np.all(np.min(abs(times[..., None] - allowed), -1) < 1e-6)
+    assert len(np.unique(times)) > 20
+    assert all(np.array_equal(x, drawn[0][0]) for x, _ in drawn)
+
+
+def test_the_full_setting_has_three_seeds_where_the_paper_has_a_row():
+    study = conservation.STUDY
+    seeds = {}
+    for key, seed in _sweep._keys(study, "full"):
+        seeds[key] = max(seed + 1, seeds.get(key, 0))
+    cases = {_data.key_of(case, 0)[0]: case for case in study.cases("full")}
+    three = [case for key, case in cases.items() if seeds[key] == 3]
+    assert {(c["equation"], c["d"]) for c in three} == {("advection", 1)}
+    assert {c["method"] for c in three} == set(conservation._FULL)
+    assert len(three) == 2 * len(conservation._FULL)
 
 
 def test_rows_of_another_version_of_the_code_are_kept_and_marked(
@@ -419,7 +500,7 @@ def test_processes_find_the_same_numbers(tmp_path, call):
 def test_two_studies_with_one_source_measure_once(call, tmp_path, monkeypatch):
     calls = []
 
-    def measure(case, seed, setting):
+    def measure(case, seed, setting, checkpoint):
         calls.append(case)
         return {"c1_rule": 1.0}
 
@@ -505,11 +586,11 @@ def test_studies_are_listed(call):
 
 
 @pytest.mark.validate
-def test_a_run_that_is_killed_ends_as_one_that_is_not():
+def test_a_run_that_is_killed_ends_as_one_that_is_not(tmp_path):
     from studies import kill
 
     case = {"optimiser": "Adam", "windows": 1}
-    found = _sweep.measure("kill", case, 0, "tiny")
+    found = _sweep.measure("kill", case, 0, "tiny", tmp_path)
     assert found["different"] == 0
     assert found["kills"] == 3
     assert found["compared"] > 10
@@ -557,7 +638,7 @@ def test_continuum_errors_against_a_large_rule():
     assert found["continuum_second"] == pytest.approx(second, rel=1e-6)
 
 
-def dies(name, case, seed, setting):
+def dies(name, case, seed, setting, folder):
     if case["CV"] == 0.5:
         os._exit(9)
     return {"objective": 1.0}
@@ -570,7 +651,7 @@ def test_a_process_that_dies_takes_little_with_it(tmp_path, monkeypatch):
     monkeypatch.setattr(_sweep, "measure", dies)
     seen = []
     report = lambda task, failure: seen.append((task, failure))
-    failed = _sweep.sweep(tasks, tmp_path, 2, report)
+    failed = _sweep.sweep(tasks, 2, report)
     assert len(seen) == len(tasks)
     assert 1 <= len(failed) <= 4
     assert all("a process died" in f.text for _, f in seen if f)

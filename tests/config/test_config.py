@@ -231,7 +231,9 @@ def test_names_are_those_of_the_library():
         *("Full", "Independent", "Symmetric", "Disjoint", "Shared", "stde"),
         "WarmUp",
     }
-    assert names["gradients"] == {"Exact", "Subsampled", "MiniBatch", "Detached"}
+    assert names["gradients"] == {
+        *("Exact", "Subsampled", "Lagged", "MiniBatch", "Detached"),
+    }
     assert names["networks"] == {"MLP"}
     assert names["points"] == {"RandomPoints", "GridPoints"}
     assert {"sobol", "lattice", "from_points", "rule_for"} < names["rules"]

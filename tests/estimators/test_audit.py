@@ -1,5 +1,6 @@
 """The audit of estimators: what it finds, prints and draws."""
 
+import itertools
 import json
 import re
 
@@ -7,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import matplotlib.image
+import numpy as np
 import pytest
 
 import sdifp
@@ -69,6 +71,68 @@ def test_audit_finds_what_is_biased_and_agrees_with_the_formula(tmp_path):
     assert [r["biased"] for r in rows] == [False, False, True, True]
     picture = result.draw(tmp_path / "audit.png")
     assert matplotlib.image.imread(picture).std() > 0.05
+
+
+def exact_gradients(net, x, samples):
+    """`mean_x r_J grad r_I` for each pair of samples, by autodiff alone."""
+    params, static = eqx.partition(net, eqx.is_inexact_array)
+    flat, unravel = jax.flatten_util.ravel_pytree(params)
+
+    def residual(flat, chosen):
+        u = eqx.combine(unravel(flat), static)
+        second = lambda x: jnp.diagonal(jax.hessian(u)(x)) * jnp.arange(1.0, D + 1)
+        weights = jnp.zeros(D).at[jnp.asarray(chosen)].set(D / len(chosen))
+        return jax.vmap(lambda x: u(x) - weights @ second(x))(x)
+
+    values = {s: residual(flat, s) for pair in samples for s in pair}
+    slopes = {s: jax.jacrev(residual)(flat, s) for s in values}
+    return np.stack([values[j] @ slopes[i] / len(x) for i, j in samples])
+
+
+@pytest.mark.parametrize("points", [1, 4])
+def test_the_predicted_noise_is_that_of_all_samples(points):
+    """All pairs of two of six and three of six terms, each as often as the other."""
+    every = lambda n: list(itertools.combinations(range(D), n))
+    samples = list(itertools.product(every(2), every(3)))
+    x, net = X[:points], Net()
+    found = exact_gradients(net, x, samples)
+    mean = found.mean(0)
+    noise = np.sqrt(np.mean(np.sum((found - mean) ** 2, 1))) / np.linalg.norm(mean)
+    result = sdifp.estimators.audit(
+        RESIDUAL,
+        net,
+        x,
+        key=KEY,
+        estimators={
+            "pair": sdifp.estimators.Independent(2, 3),
+            "shared": sdifp.estimators.Shared(2),
+            "full": sdifp.estimators.Full(),
+        },
+        repeats=64,
+    )
+    pair, shared, full = result.rows
+    assert pair.predicted_noise == pytest.approx(noise, rel=1e-9)
+    assert pair.noise == pytest.approx(noise, rel=0.3)
+    assert (shared.predicted_noise, full.predicted_noise) == (None, 0.0)
+    variance = result.variance
+    assert variance.noise(D, D) == 0.0
+    # The best division of five terms, against all of them.
+    split = min(((i, 5 - i) for i in range(1, 5)), key=lambda s: variance.noise(*s))
+    assert result.split == (5, *split, variance.noise(*split))
+    assert f"|I| = {split[0]} and |J| = {split[1]}" in str(result)
+    # A budget that is more than there is takes all terms.
+    assert variance.noise(*variance.best_split(2 * D + 3)) == 0.0
+    with pytest.raises(ValueError, match=r"budget must be .* at least 2, got 1"):
+        variance.best_split(1)
+
+
+def test_the_noise_of_a_field_with_sampled_nodes_is_not_predicted():
+    for gradient, known in (
+        (sdifp.field.Exact(), True),
+        (sdifp.field.Subsampled(8), False),
+    ):
+        row = audit_full(gradient).rows[0]
+        assert (row.predicted_noise is not None) == known
 
 
 def test_bad_input(as_user):

@@ -89,7 +89,7 @@ def objective_of(make, method, recipe, key):
     run = sdifp.training.Training(problem, method, recipe=recipe, key=key, check=False)
     x, t = recipe.points.draw(key, problem.domain, run.window.start, run.length)
     multipliers = run.state.multipliers + 0.3
-    stage = (run.state.step, run.state.switched)
+    stage = (run.state.step, run.state.switched, run.state.kept)
     objective = StepObjective(run.window, x, t, multipliers, key, *stage)
     return objective, run.state.net
 

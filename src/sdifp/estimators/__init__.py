@@ -15,4 +15,5 @@ from ._estimators import Independent as Independent
 from ._estimators import Shared as Shared
 from ._estimators import Symmetric as Symmetric
 from ._estimators import stde as stde
+from ._variance import Variance as Variance
 from ._warm_up import WarmUp as WarmUp

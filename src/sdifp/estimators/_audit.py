@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
 from .._timing import interleaved
-from ..field import Detached, Exact, MiniBatch, Subsampled, as_field
+from ..field import Detached, Exact, Lagged, MiniBatch, Subsampled, as_field
 from ..operators import Coordinates, Operator, Rademacher, Residual, batch_of, groups_of
 from ._estimators import (
     Disjoint,
@@ -29,6 +29,7 @@ from ._estimators import (
     Symmetric,
     stde,
 )
+from ._variance import Variance, noise_of, spread, terms_of, variance_of
 
 # Above this many terms their covariance, which needs each of them, is not computed.
 _MOST_TERMS = 4096
@@ -47,6 +48,8 @@ class AuditRow(eqx.Module):
     "the bias along that direction by the covariance formula, where there is one"
     noise: float = eqx.field(static=True)
     "root mean square distance of one estimate from the mean"
+    predicted_noise: float | None = eqx.field(static=True)
+    "the same by the formula of `Variance`, where there is one"
     mean_square: float | None = eqx.field(static=True)
     "mean of its estimates of the mean squared residual, over the true one"
     milliseconds: float = eqx.field(static=True)
@@ -72,29 +75,50 @@ class Audit(eqx.Module):
     confidence: float = eqx.field(static=True)
     note: str | None = eqx.field(static=True, default=None)
     "what the field's own gradient mode adds to the error of every row, if it does"
+    variance: Variance | None = eqx.field(static=True, default=None)
+    "what the noise of independent samples is made of, where it is known"
+    budget: int | None = eqx.field(static=True, default=None)
+    "|I| + |J| of the first independent samples, if there are any"
 
     def __str__(self) -> str:
         head = (
             f"{'estimator':<28} {'bias':>9} {'+-':>8} {'formula':>9} {'verdict':>9} "
-            f"{'noise':>8} {'mean r^2':>9} {'ms':>8} {'MiB':>8}"
+            f"{'noise':>8} {'formula':>8} {'mean r^2':>9} {'ms':>8} {'MiB':>8}"
         )
         lines = [head]
         for row in self.rows:
             predicted = "" if row.predicted is None else f"{row.predicted:9.4f}"
+            noise = "" if row.predicted_noise is None else f"{row.predicted_noise:8.3f}"
             square = "" if row.mean_square is None else f"{row.mean_square:9.4f}"
             lines.append(
                 f"{row.name:<28} {row.bias:>9.4f} {row.margin:>8.4f} {predicted:>9} "
                 f"{'BIASED' if row.biased else 'none seen':>9} {row.noise:>8.3f} "
-                f"{square:>9} {row.milliseconds:>8.2f} {row.memory / 2**20:>8.2f}"
+                f"{noise:>8} {square:>9} {row.milliseconds:>8.2f} "
+                f"{row.memory / 2**20:>8.2f}"
             )
         lines.append(
             f"relative to the full gradient (norm {self.gradient_norm:.4g}); "
             f"{self.repeats} draws each, joint confidence {100 * self.confidence:g} %; "
             "'none seen': zero is inside the interval"
         )
+        if self.split is not None:
+            budget, i, j, least = self.split
+            lines.append(
+                f"by the formula, the least noise of |I| + |J| = {budget} terms is "
+                f"{least:.3f}, with |I| = {i} and |J| = {j}"
+            )
         if self.note is not None:
             lines.append(self.note)
         return "\n".join(lines)
+
+    @property
+    def split(self) -> tuple[int, int, int, float] | None:
+        """The number of terms of the first independent samples, how |I| and |J| would
+        divide it with the least noise, and that noise; None where it is not known."""
+        if self.variance is None or self.budget is None:
+            return None
+        i, j = self.variance.best_split(self.budget)
+        return self.budget, i, j, self.variance.noise(i, j)
 
     def as_rows(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, for JSON."""
@@ -229,6 +253,10 @@ def audit(
         centred = functools.partial(_centred_squares, residual, x, t, sizes[0])
         shared, _ = compiled(lambda u, _: Estimate(centred(u), None))(params, key)
         length = float(jnp.linalg.norm(shared))
+    variance = None
+    if shared is not None:
+        variance = variance_of(residual, u, x, t, sizes[0], size)
+    plain = not isinstance(as_field(u).gradient, Subsampled | Lagged)
     runs = {name: estimated(e) for name, e in estimators.items()}
     once = {name: functools.partial(run, params, key) for name, run in runs.items()}
     times = interleaved(9, once)
@@ -258,33 +286,39 @@ def audit(
         along, norms, squares = np.asarray(found, float).T
         errors = along / size
         spread = float(np.std(errors, ddof=1)) / math.sqrt(repeats)
-        variance = np.mean(norms) - float(total @ total) / repeats**2
+        scatter = np.mean(norms) - float(total @ total) / repeats**2
         ratio = float(np.mean(squares)) / square
         row = AuditRow(
             name=name,
             bias=float(np.mean(errors)),
             margin=max(quantile * spread, rounding),
             predicted=predicted,
-            noise=math.sqrt(max(0.0, variance)) / size,
+            noise=math.sqrt(max(0.0, scatter)) / size,
+            predicted_noise=noise_of(estimator, variance if plain else None),
             mean_square=None if out.mean_square is None else ratio,
             milliseconds=1e3 * times[name],
             memory=int(run.memory_analysis().temp_size_in_bytes),
         )
         rows.append(row)
     covariance = None if shared is None else length / size
-    return Audit(tuple(rows), size, covariance, repeats, confidence, _note(u))
+    budgets = [terms_of(e) for e in estimators.values()]
+    budget = next((sum(n) for n in budgets if n is not None), None)
+    facts = (covariance, repeats, confidence, _note(u), variance, budget)
+    return Audit(tuple(rows), size, *facts)
 
 
 def _note(u: Any) -> str | None:
     """What a field's gradient mode adds to the error of every estimator."""
     mode = as_field(u).gradient
-    if not isinstance(mode, Subsampled | MiniBatch | Detached):
+    if not isinstance(mode, Subsampled | Lagged | MiniBatch | Detached):
         return None
     error, name = "bias", "Detached()"
     what = "leaves out the gradient of scale and shift"
     if not isinstance(mode, Detached):
-        error = "noise" if isinstance(mode, Subsampled) else "noise and bias"
+        error = "noise and bias" if isinstance(mode, MiniBatch) else "noise"
         name = f"{type(mode).__name__}({mode.k})"
+        if isinstance(mode, Lagged):
+            name = f"Lagged({mode.every})"
         what = f"draws {mode.k} nodes for each estimate"
     return (
         f"every row, 'full' included, has the {error} of the field's own gradient "
@@ -348,8 +382,7 @@ def _bias_factor(estimator: Estimator, terms: int) -> float | None:
     if not isinstance(getattr(estimator, "directions", None), Coordinates):
         return None
     if isinstance(estimator, Shared):
-        n = estimator.n
-        return terms * (terms - n) / (n * (terms - 1)) if terms > 1 else 0.0
+        return spread(estimator.n, terms)
     if isinstance(estimator, Disjoint):
         return -terms / (terms - 1)
     return 0.0 if isinstance(estimator, Independent | Symmetric) else None

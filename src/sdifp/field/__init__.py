@@ -13,6 +13,8 @@ from ._gradient import Exact as Exact
 from ._gradient import GradientMode as GradientMode
 from ._gradient import MiniBatch as MiniBatch
 from ._gradient import Subsampled as Subsampled
+from ._lagged import Lagged as Lagged
+from ._lagged import MomentTable as MomentTable
 from ._protocol import Expansion as Expansion
 from ._protocol import Field as Field
 from ._protocol import PlainField as PlainField
@@ -27,7 +29,7 @@ from ._slice import target_at as target_at
 # fmt: off
 __all__ = [
     "Certificate", "CertificateRow", "ConservedField", "Detached", "Exact",
-    "FieldSlice", "FrozenField", "FrozenFieldSlice", "GradientMode", "MiniBatch",
-    "Subsampled", "conserve",
+    "FieldSlice", "FrozenField", "FrozenFieldSlice", "GradientMode", "Lagged",
+    "MiniBatch", "Subsampled", "conserve",
 ]
 # fmt: on

@@ -194,7 +194,7 @@ def _correction_at(
     frozen = eqx.combine(jax.tree.map(jax.lax.stop_gradient, params), rest)
 
     live, dead = (_OnNodes(net, time, field.profile) for net in (field.net, frozen))
-    raw = field.gradient.moments(live, dead, field.rule)
+    raw = field.gradient.moments(live, dead, field.rule, time)
     point = jax.ShapeDtypeStruct((field.rule.dimension,), jnp.result_type(float))
     dtype = jax.eval_shape(lambda x: evaluate(field.net, x, time), point).dtype
     scalar = raw.pivot.ndim == 0

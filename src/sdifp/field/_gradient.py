@@ -22,7 +22,7 @@ from ..quadrature import QuadratureRule, streamed
 
 # Rows of one evaluation of the network: enough to fill the matrix products, few
 # enough for the activations to stay in the cache.
-_CHUNK = 4096
+CHUNK = 4096
 
 Evaluate = Callable[[Array], tuple[Array, Array | None]]
 """Nodes to values with the nodes on the last axis, and the profile, if any."""
@@ -33,15 +33,19 @@ class GradientMode(eqx.Module):
     one that uses a part of the nodes their number `k`."""
 
     def __check_init__(self) -> None:
-        for name in ("k", "chunk"):
+        for name in ("every", "k", "times", "chunk"):
             if hasattr(self, name):
                 check_count(name, getattr(self, name))
 
     @abc.abstractmethod
     def moments(
-        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+        self,
+        evaluate: Evaluate,
+        frozen: Evaluate,
+        rule: QuadratureRule,
+        t: Array | None,
     ) -> Moments:
-        """The moments; `frozen` is `evaluate` with constant parameters."""
+        """The moments at a time; `frozen` is `evaluate` with constant parameters."""
 
     def resample(self, key: Array) -> "GradientMode":
         """The same mode with fresh randomness, for one training step."""
@@ -67,12 +71,16 @@ class Exact(GradientMode):
     - `chunk`: how many nodes are evaluated at a time, at the most.
     """
 
-    chunk: int = eqx.field(static=True, default=_CHUNK)
+    chunk: int = eqx.field(static=True, default=CHUNK)
 
     def moments(
-        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+        self,
+        evaluate: Evaluate,
+        frozen: Evaluate,
+        rule: QuadratureRule,
+        t: Array | None,
     ) -> Moments:
-        return _streamed_moments(evaluate, rule, self.chunk)
+        return streamed_moments(evaluate, rule, self.chunk)
 
 
 class Subsampled(GradientMode):
@@ -94,35 +102,21 @@ class Subsampled(GradientMode):
 
     k: int = eqx.field(static=True)
     stratified: bool = eqx.field(static=True, default=True)
-    chunk: int = eqx.field(static=True, default=_CHUNK)
+    chunk: int = eqx.field(static=True, default=CHUNK)
     key: Array | None = None
 
     def moments(
-        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+        self,
+        evaluate: Evaluate,
+        frozen: Evaluate,
+        rule: QuadratureRule,
+        t: Array | None,
     ) -> Moments:
         if self.key is None:
-            return _streamed_moments(evaluate, rule, self.chunk)
-        whole = _streamed_moments(frozen, rule, self.chunk)
-        index, factor = choose_nodes(self.key, rule, self.k, self.stratified)
-        sums = lambda m: (m.residual, m.cross, m.square)
-
-        def difference(
-            pivot: Array, rule: QuadratureRule, index: Array, factor: Array, *both: Any
-        ) -> tuple[Array, ...]:
-            own = share_of(self.k)
-            counted = jnp.where(own < self.k, factor[own], 0.0)
-            nodes, weights = rule.at(index[own])
-            found = [device_local()(evaluate)(nodes) for evaluate in both]
-            live, dead = (
-                sums(moments_about(pivot, values, counted * weights, profile))
-                for values, profile in found
-            )
-            return summed(jax.tree.map(jnp.subtract, live, dead))
-
-        # It is zero in value and in every derivative by x and t; its gradient by the
-        # parameters is the estimate.
-        change = on_each(difference, whole.pivot, rule, index, factor, evaluate, frozen)
-        return eqx.tree_at(sums, whole, jax.tree.map(jnp.add, sums(whole), change))
+            return streamed_moments(evaluate, rule, self.chunk)
+        whole = streamed_moments(frozen, rule, self.chunk)
+        given = (self.key, self.k, self.stratified)
+        return sampled_change(whole, evaluate, frozen, rule, *given)
 
 
 class Detached(GradientMode):
@@ -134,12 +128,16 @@ class Detached(GradientMode):
     - `chunk`: how many nodes are evaluated at a time, at the most.
     """
 
-    chunk: int = eqx.field(static=True, default=_CHUNK)
+    chunk: int = eqx.field(static=True, default=CHUNK)
 
     def moments(
-        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+        self,
+        evaluate: Evaluate,
+        frozen: Evaluate,
+        rule: QuadratureRule,
+        t: Array | None,
     ) -> Moments:
-        return _streamed_moments(frozen, rule, self.chunk)
+        return streamed_moments(frozen, rule, self.chunk)
 
 
 class MiniBatch(GradientMode):
@@ -157,17 +155,54 @@ class MiniBatch(GradientMode):
     key: Array | None = None
 
     def moments(
-        self, evaluate: Evaluate, frozen: Evaluate, rule: QuadratureRule
+        self,
+        evaluate: Evaluate,
+        frozen: Evaluate,
+        rule: QuadratureRule,
+        t: Array | None,
     ) -> Moments:
         if self.key is None:
-            return _streamed_moments(evaluate, rule, _CHUNK)
+            return streamed_moments(evaluate, rule, CHUNK)
         index, factor = choose_nodes(self.key, rule, self.k, stratified=False)
         nodes, weights = rule.at(index)
         values, profile = evaluate(nodes)
         return moments_of_part(values, factor * weights, profile)
 
 
-def _streamed_moments(evaluate: Evaluate, rule: QuadratureRule, chunk: int) -> Moments:
+def sampled_change(
+    whole: Moments,
+    evaluate: Evaluate,
+    frozen: Evaluate,
+    rule: QuadratureRule,
+    key: Array,
+    k: int,
+    stratified: bool,
+) -> Moments:
+    """The same moments, whose gradient with respect to the parameters is estimated
+    from `k` random nodes."""
+    index, factor = choose_nodes(key, rule, k, stratified)
+    sums = lambda m: (m.residual, m.cross, m.square)
+
+    def difference(
+        pivot: Array, rule: QuadratureRule, index: Array, factor: Array, *both: Any
+    ) -> tuple[Array, ...]:
+        own = share_of(k)
+        counted = jnp.where(own < k, factor[own], 0.0)
+        nodes, weights = rule.at(index[own])
+        found = [device_local()(evaluate)(nodes) for evaluate in both]
+        live, dead = (
+            sums(moments_about(pivot, values, counted * weights, profile))
+            for values, profile in found
+        )
+        return summed(jax.tree.map(jnp.subtract, live, dead))
+
+    # It is zero in value and in every derivative by x and t; its gradient by the
+    # parameters is the estimate.
+    change = on_each(difference, whole.pivot, rule, index, factor, evaluate, frozen)
+    return eqx.tree_at(sums, whole, jax.tree.map(jnp.add, sums(whole), change))
+
+
+def streamed_moments(evaluate: Evaluate, rule: QuadratureRule, chunk: int) -> Moments:
     """The moments on all nodes, `chunk` of them at a time, merged in fixed order."""
     return streamed(rule, _Block(evaluate), merge_moments, chunk)
 

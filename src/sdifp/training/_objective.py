@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._mesh import averaged, device_local, gathered, is_divided
 from ..correction import Correction
 from ..estimators import WarmUp
-from ..field import PlainSlice, at_time
+from ..field import Lagged, MomentTable, PlainSlice, at_time
 from ..operators import Batch, time_derivative
 from ._coupled import Row, expansion_at, rows_and_derivatives
 from ._methods import Instant
@@ -29,11 +29,26 @@ class StepObjective(eqx.Module):
     key: Array
     step: Int[Array, ""]
     switched: Bool[Array, ""]
+    kept: MomentTable | None
+    "by `Lagged`, of an earlier step"
 
     def field(self, net: Any) -> Any:
         """The field that is trained, with its randomness for this step."""
         field = with_net(self.window.field, net)
-        return self.window.method.resample(field, jax.random.fold_in(self.key, 0))
+        fresh = self.window.method.resample(field, jax.random.fold_in(self.key, 0))
+        if self.kept is None:
+            return fresh
+        return fresh.with_gradient(fresh.gradient.keep(self.kept))
+
+    def renewed(self, net: Any) -> "StepObjective":
+        """The same with the moments of now where `Lagged` is to compute them anew."""
+        mode = self.window.field.gradient
+        if not isinstance(mode, Lagged):
+            return self
+        u, start = self.field(net), self.window.start
+        new = lambda: mode.tabulate(u, start, self.window.length)
+        kept = jax.lax.cond(self.step % mode.every == 0, new, lambda: self.kept)
+        return eqx.tree_at(lambda o: o.kept, self, kept)
 
     def loss(self, net: Any) -> Float[Array, ""]:
         """An estimate of half the mean squared residual, and the rest of the loss, on

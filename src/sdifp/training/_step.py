@@ -11,8 +11,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import EVERYWHERE, along, divided, on_each
+from ..field import Lagged, MomentTable
 from ._objective import StepObjective
-from ._window import Window
+from ._window import Window, with_net
 
 # Of each of two estimates, for an audit in training.
 _DRAWS = 32
@@ -32,6 +33,8 @@ class State(eqx.Module):
     "how many they are"
     switched: Bool[Array, ""]
     "whether `WarmUp` has been found to be due for its later estimate"
+    kept: MomentTable | None
+    "the moments that `Lagged` goes on with"
 
     @staticmethod
     def start(window: Window, net: Any) -> "State":
@@ -41,8 +44,8 @@ class State(eqx.Module):
         tiled = jnp.tile(multipliers[None], (recipe.points.n_t, 1))
         optimiser = recipe.optimiser.start(net, recipe.steps)
         zero = jnp.zeros((), int)
-        late = jnp.asarray(False)
-        state = State(net, optimiser, tiled, zero, jnp.zeros(()), zero, late)
+        late, kept = jnp.asarray(False), _nothing_kept(window, net)
+        state = State(net, optimiser, tiled, zero, jnp.zeros(()), zero, late, kept)
         # Without weak types, which would not come back from a file: each kind of types
         # is compiled for itself.
         strong = lambda a: a.astype(a.dtype) if isinstance(a, jax.Array) else a
@@ -91,9 +94,8 @@ def objective_of(window: Window, state: State, key: Array) -> StepObjective:
     for_points, for_step = jax.random.split(
         jax.random.fold_in(key, state.step // recipe.optimiser.refresh)
     )
-    length = problem.duration / recipe.windows
-    x, t = recipe.points.draw(for_points, problem.domain, window.start, length)
-    stage = (state.step, state.switched)
+    x, t = recipe.points.draw(for_points, problem.domain, window.start, window.length)
+    stage = (state.step, state.switched, state.kept)
     return StepObjective(window, x, t, state.multipliers, for_step, *stage)
 
 
@@ -104,26 +106,38 @@ def _step(window: Window, state: State, key: Array) -> tuple[State, Array]:
     def update(
         x: Array, t: Array, key: Array, window: Window, state: State
     ) -> tuple[Any, Array]:
-        stage = (state.step, state.switched)
+        stage = (state.step, state.switched, state.kept)
         objective = StepObjective(window, x, t, state.multipliers, key, *stage)
+        objective = objective.renewed(state.net)
         net, inner, loss = recipe.optimiser.step(
             state.net, state.optimiser, objective, recipe.steps
         )
         multipliers = objective.updated_multipliers(net)
-        return eqx.filter((net, inner, multipliers), eqx.is_array), loss
+        changed = (net, inner, multipliers, objective.kept)
+        return eqx.filter(changed, eqx.is_array), loss
 
     found, loss = on_each(
         update,
         *(divided(fresh.x, 1), fresh.t, fresh.key, window, state),
         specs=(along(1), *[EVERYWHERE] * 4),
     )
-    kept = (state.net, state.optimiser, state.multipliers)
-    net, inner, multipliers = eqx.combine(
-        found, eqx.filter(kept, eqx.is_array, inverse=True)
+    before = (state.net, state.optimiser, state.multipliers, state.kept)
+    net, inner, multipliers, kept = eqx.combine(
+        found, eqx.filter(before, eqx.is_array, inverse=True)
     )
     total = state.total + loss.astype(state.total.dtype)
     changed = (net, inner, multipliers, state.step + 1, total, state.counted + 1)
-    return State(*changed, state.switched), loss
+    return State(*changed, state.switched, kept), loss
+
+
+def _nothing_kept(window: Window, net: Any) -> MomentTable | None:
+    """What `Lagged` keeps before the first step, which computes it."""
+    mode = window.field.gradient
+    if not isinstance(mode, Lagged):
+        return None
+    u = with_net(window.field, net)
+    shapes = eqx.filter_eval_shape(mode.tabulate, u, window.start, window.length)
+    return jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes)
 
 
 @eqx.filter_jit

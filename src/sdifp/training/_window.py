@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..estimators import Estimator
-from ..field import Field, as_field, at_time
+from ..field import as_field, at_time
 from ..problems import Problem
 from ..quadrature import QuadratureRule
 from ._methods import Method
@@ -26,14 +26,19 @@ class Window(eqx.Module):
     problem: Problem = eqx.field(static=True)
     method: Method
     recipe: Recipe = eqx.field(static=True)
-    field: Field
-    "what the method trains, over an `Ansatz`"
-    final: Field
+    field: Any
+    "what the method trains, a `Field` over an `Ansatz`"
+    final: Any
     "what comes out of it, likewise"
     rule: QuadratureRule
     initial: Any
     velocity: Any
     start: Float[Array, ""]
+
+    @property
+    def length(self) -> float:
+        """Its duration."""
+        return self.problem.duration / self.recipe.windows
 
     @property
     def estimator(self) -> Estimator:

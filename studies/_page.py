@@ -21,7 +21,7 @@ from ._sweep import file_of, is_complete
 PAPER = (
     *("collocation", "weighted-metric", "grid-equivalence", "quadrature-exactness"),
     *("variance-floor", "conservation", "integrals-over-time", "dimension"),
-    *("coefficient-gradient", "cost", "memory", "estimator-bias", "pinet"),
+    *("coefficient-gradient", "cost", "lagged", "memory", "estimator-bias", "pinet"),
 )
 # Longer tables stay in their own file.
 _LINES = 30

@@ -73,8 +73,8 @@ def _cases(setting: Setting) -> list[Case]:
 class _WholeGraph(GradientMode):
     """What autodiff does by itself: all nodes at once, all activations kept."""
 
-    def moments(self, evaluate: Any, frozen: Any, rule: QuadratureRule) -> Any:
-        return Exact(rule.size).moments(evaluate, frozen, rule)
+    def moments(self, evaluate: Any, frozen: Any, rule: QuadratureRule, t: Any) -> Any:
+        return Exact(rule.size).moments(evaluate, frozen, rule, t)
 
     def resample(self, key: Array) -> "_WholeGraph":
         del key

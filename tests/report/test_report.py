@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick_programs")
 NAMES = {
     *("mass", "mass-error", "squared_norm", "squared_norm-error"),
     *("field", "reference", "difference"),
-    *("loss", "training-errors", "scale"),
+    *("loss", "training-errors", "scale", "shift"),
 }
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -177,7 +177,7 @@ def test_other_runs_have_reports_too(case, tmp_path, monkeypatch):
     saved = Saved.read(run.folder)
     found = Page(text)
     missing = {
-        "plain": {"scale"},
+        "plain": {"scale", "shift"},
         "mass alone": {"squared_norm-error"},
         "slices": set(),
         "cloud": {"reference"},

@@ -95,6 +95,7 @@ def test_metrics_come_every_so_many_steps(projected):
         assert one.window == 0
         assert one.seconds > 0.0
         assert 0.0 < one.scale[0] <= one.scale[1]
+        assert one.shift[0] <= one.shift[1]
         assert max(one.errors.values()) < 0.1
     assert trained.metrics.loss == metrics[-1].loss
     text = str(trained.metrics)
@@ -217,7 +218,7 @@ def test_training_afterwards_is_plain_training(plain):
     ).result()
     assert same(after.parameters, plain.parameters)
     assert plain.certificate is None
-    assert plain.metrics.scale is None
+    assert plain.metrics.scale is plain.metrics.shift is None
     assert after.certificate.holds
     assert isinstance(after.field, sdifp.field.ConservedField)
 

@@ -263,13 +263,18 @@ def _training(saved: Saved) -> Group:
         last = ", ".join(f"{label} {y[-1]:.1e}" for label, y in curves.items())
         words = f"Relative errors, at last {last}."
         found.append(Picture("training-errors", figure, words))
-    if lines[-1]["scale"] is not None:
-        low, high = np.transpose([numbers(m["scale"]) for m in lines])
+    for name in ("scale", "shift"):
+        # Runs of before have no shifts.
+        if lines[-1].get(name) is None:
+            continue
+        known = [m for m in lines if m.get(name) is not None]
+        low, high = np.transpose([numbers(m[name]) for m in known])
+        at = [m["step"] for m in known]
         figure, axes = _panel()
-        axes.fill_between(steps, low, high, color=GREEN, alpha=0.35)
-        axes.plot(steps, low, color=GREEN)
-        axes.plot(steps, high, color=GREEN)
-        plain(axes, "scale, least and largest", "step")
-        words = f"The range of the scale, at last {low[-1]:.4g} to {high[-1]:.4g}."
-        found.append(Picture("scale", figure, words))
+        axes.fill_between(at, low, high, color=GREEN, alpha=0.35)
+        axes.plot(at, low, color=GREEN)
+        axes.plot(at, high, color=GREEN)
+        plain(axes, f"{name}, least and largest", "step")
+        words = f"The range of the {name}, at last {low[-1]:.4g} to {high[-1]:.4g}."
+        found.append(Picture(name, figure, words))
     return Group("What the training reported on its way.", found)

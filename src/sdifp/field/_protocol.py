@@ -117,6 +117,7 @@ class PlainSlice(eqx.Module):
     time: Array
 
     scale = None
+    shift = None
 
     @device_local()
     def __call__(self, x: Float[Array, " d"]) -> Array:

@@ -21,8 +21,9 @@ class TensorBoard:
             return
         values = {"loss": metrics.loss, "l2_error": metrics.l2_error}
         values |= {f"errors/{name}": error for name, error in metrics.errors.items()}
-        if metrics.scale is not None:
-            values |= {"scale/least": metrics.scale[0], "scale/most": metrics.scale[1]}
+        for name, pair in (("scale", metrics.scale), ("shift", metrics.shift)):
+            if pair is not None:
+                values |= {f"{name}/least": pair[0], f"{name}/most": pair[1]}
         for name, value in values.items():
             if value is not None:
                 self._writer.add_scalar(name, value, step=metrics.step)

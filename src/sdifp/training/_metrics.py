@@ -39,6 +39,8 @@ class Metrics:
     "relative error against the reference; None without one"
     scale: tuple[float, float] | None
     "the least and the largest scale; None for methods that correct nothing"
+    shift: tuple[float, float] | None
+    "the least and the largest shift, likewise"
     window: int = 0
 
     def __str__(self) -> str:
@@ -96,20 +98,20 @@ def _squares(problem: Problem, now: Any, t: Array, x: Array) -> Array:
 @eqx.filter_jit
 def measure(
     problem: Problem, field: Any, rule: QuadratureRule, times: Array
-) -> tuple[Array, Array | None, tuple[Array, Array] | None]:
+) -> tuple[Array, Array | None, list[tuple[Array, Array] | None]]:
     """The errors of the invariants of a field, the worst over some times, its L2 error
-    and the range of its scale."""
+    and the ranges of its scale and its shift."""
 
-    def at(t: Array) -> tuple[Array, Array, Array, Array | None]:
+    def at(t: Array) -> tuple[Array, Array, Array, tuple[Array | None, ...]]:
         now = at_time(field, t)
         errors = integral_errors(problem, now, rule, t)
         off, size = rule.mean(eqx.Partial(_squares, problem, now, t))
-        return errors, off, size, now.scale
+        return errors, off, size, (now.scale, now.shift)
 
-    errors, off, size, scales = jax.lax.map(at, times)
+    errors, off, size, coefficients = jax.lax.map(at, times)
     l2 = None
     if problem.reference is not None:
         l2 = jnp.sqrt(jnp.sum(off) / jnp.sum(size))
     worst = jnp.max(jnp.abs(errors), axis=0) if errors.size else errors[0]
-    scale = None if scales is None else (jnp.min(scales), jnp.max(scales))
-    return worst, l2, scale
+    ranges = [None if c is None else (jnp.min(c), jnp.max(c)) for c in coefficients]
+    return worst, l2, ranges

@@ -289,7 +289,11 @@ class Training:
         of the whole duration."""
         if times is None:
             times = jnp.linspace(0.0, self.problem.duration, TIMES)
-        errors, l2, scale = measure(self.problem, field, self.independent_rule, times)
+        errors, l2, ranges = measure(self.problem, field, self.independent_rule, times)
+        scale, shift = (
+            None if pair is None else (float(pair[0]), float(pair[1]))
+            for pair in ranges
+        )
         names = [invariant.name for invariant in self.problem.invariants]
         return Metrics(
             step=self.step,
@@ -298,7 +302,8 @@ class Training:
             loss=self._loss,
             errors=dict(zip(names, np.asarray(errors).tolist(), strict=True)),
             l2_error=None if l2 is None else float(l2),
-            scale=None if scale is None else (float(scale[0]), float(scale[1])),
+            scale=scale,
+            shift=shift,
             window=self._number,
         )
 

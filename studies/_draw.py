@@ -59,7 +59,7 @@ def body_of(study: Study, rows: Rows) -> list[str]:
     for quantity in shown:
         head.append(study.columns[quantity])
         if published[quantity]:
-            head.append("paper")
+            head += ["paper", "ratio"]
     lines = [_line(head), _line(["---"] * len(head))]
     differ: dict[str, int] = {}
     for found in cases.values():
@@ -72,7 +72,8 @@ def body_of(study: Study, rows: Rows) -> list[str]:
             old = row is not None and row["outdated"]
             cells.append(_cell(row) + (" †" if old else "") + (" **≠**" if off else ""))
             if published[quantity]:
-                cells.append("" if row is None else number(row["paper"]))
+                paper = None if row is None else row["paper"]
+                cells += [number(paper), _ratio(row["measured"], paper) if row else ""]
         lines.append(_line(cells))
     seeds = {len(row["seeds"]) for row in rows}
     if max(seeds, default=1) > 1:
@@ -110,6 +111,11 @@ def number(value: float | None) -> str:
     if 0.01 <= abs(value) < 1e4:
         return f"{value:.3g}"
     return f"{value:.1e}"
+
+
+def _ratio(measured: float | None, paper: float | None) -> str:
+    """Ours over theirs."""
+    return number(measured / paper) if measured is not None and paper else ""
 
 
 def _cell(row: dict[str, Any] | None) -> str:

@@ -50,21 +50,34 @@ def page_text(folder: Path, page: Path) -> str:
         "",
         "Written by `python -m studies` from the data that it saved: what is measured "
         "on this page, verdicts included, is computed from them. The paper's values "
-        "stand beside ours where it prints them.",
+        "stand beside ours where it prints them, with the ratio of ours to them. The "
+        "last column names the study of each verdict, its setting and how many seeds "
+        "it has: `python -m studies NAME`, with `--full` for the full setting, is the "
+        "command.",
         "",
-        "| the paper says | verdict | measured |",
-        "| --- | --- | --- |",
+        "| the paper says | verdict | measured | study |",
+        "| --- | --- | --- | --- |",
     ]
     for part in parts:
         for claim in part.claims:
             name = part.study.name
             text, because = (t.replace("|", "\\|") for t in (claim.text, claim.because))
             lines.append(
-                f"| {text} | **{claim.verdict}** | {because} ([{name}](#{name})) |"
+                f"| {text} | **{claim.verdict}** | {because} | [{name}](#{name}), "
+                f"{part.setting}, {_seeds(part.rows)} |"
             )
     for part in parts:
         lines += ["", f"## {part.study.name}", "", *_section(part, folder, page)]
     return "\n".join(lines) + "\n"
+
+
+def _seeds(rows: Rows) -> str:
+    """How many seeds the rows have, in words."""
+    counts = sorted({len(row["seeds"]) for row in rows})
+    if counts in ([], [1]):
+        return "one seed"
+    least = "" if len(counts) == 1 else f"{counts[0]} to "
+    return f"{least}{counts[-1]} seeds"
 
 
 def _claims(study: Study, rows: Rows) -> list[Claim]:

@@ -196,8 +196,8 @@ def _claims(rows: Rows) -> list[Claim]:
     as_good = [m for m, r in ratios.items() if r and max(r) < 1.25]
     text = "; ".join(
         f"{mode}: {min(savings[mode]):.2f} to {max(savings[mode]):.2f} of the time of "
-        f"a step, {min(r):.2f} to {max(r):.2f} times the L2 error, the squared norm off "
-        f"by up to {worst('late', mode):.0e} while it trains"
+        f"a step, {min(r):.2f} to {max(r):.2f} times the L2 error, the squared norm "
+        f"off by up to {worst('late', mode):.0e} while it trains"
         for mode, r in ratios.items()
         if r
     )

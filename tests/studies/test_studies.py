@@ -229,9 +229,9 @@ def test_table_shows_both_and_flags_orders_of_magnitude(toy, tmp_path):
     run(study, tmp_path)
     rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
     lines = body_of(study, rows)
-    assert lines[0] == "| n | square | paper |"
-    assert lines[2] == "| 1 | 1.5 (1 to 2) | 1 |"
-    assert lines[4] == "| 3 | 9.5 (9 to 10) **≠** | 100 |"
+    assert lines[0] == "| n | square | paper | ratio |"
+    assert lines[2] == "| 1 | 1.5 (1 to 2) | 1 | 1.5 |"
+    assert lines[4] == "| 3 | 9.5 (9 to 10) **≠** | 100 | 0.095 |"
     assert lines[-1].endswith("1 differ in order of magnitude. The paper rounds.")
 
 
@@ -329,7 +329,7 @@ def test_what_diverges_is_a_result_without_a_number(toy, tmp_path):
     run(study, tmp_path)
     assert _sweep.is_complete(study, tmp_path, "tiny")
     rows = _data.read_rows(tmp_path / "tiny" / "collocation" / "data.json")
-    assert body_of(study, rows)[3] == "| 2 | failed | 2 |"
+    assert body_of(study, rows)[3] == "| 2 | failed | 2 |  |"
     page = _page.page_text(tmp_path, tmp_path / "page.md")
     # A verdict is not plain then.
     assert f"**{CONDITION}**" in page
@@ -527,7 +527,7 @@ def test_no_number_is_not_a_nan(toy, tmp_path):
     file = tmp_path / "tiny" / "collocation" / "data.json"
     assert "NaN" not in file.read_text()
     lines = body_of(study, _data.read_rows(file))
-    assert lines[2] == "| 1 | failed | 1 |"
+    assert lines[2] == "| 1 | failed | 1 |  |"
 
 
 def test_unknown_names_have_a_nearest_one(call):

@@ -32,6 +32,9 @@ _SAVE_EVERY = 2.0
 # Linux grants a process 65 530: from here on they are let go of.
 _MOST_MAPPINGS = 20_000
 
+# These measure nothing.
+_DRAWING = ("__init__", "__main__", "_draw", "_names", "_page", "_style")
+
 
 class Failure(NamedTuple):
     """Why a measurement gave no number."""
@@ -124,7 +127,8 @@ def code_of(name: str) -> str:
     """The version of the code that measures a study: a digest of the library, of what
     all studies share, and of the study itself, without docstrings and comments."""
     here = Path(__file__).parent
-    files = [*Path(sdifp.__file__).parent.rglob("*.py"), *here.glob("_*.py")]
+    shared = [f for f in here.glob("_*.py") if f.stem not in _DRAWING]
+    files = [*Path(sdifp.__file__).parent.rglob("*.py"), *shared]
     files += [here / f"{name.replace('-', '_')}.py"]
     digest = hashlib.sha256()
     for file in sorted(files):

@@ -6,12 +6,15 @@ import re
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from quick import once
 
 import sdifp
+from sdifp.estimators._variance import variance_of
 
 D = 6
 KEY = jax.random.key(5)
@@ -57,6 +60,13 @@ def test_audit_finds_what_is_biased_and_agrees_with_the_formula(tmp_path):
         result.covariance * D * (D - 2) / (2 * (D - 1))
     )
     assert abs(shared.bias - shared.predicted) < shared.margin
+    assert full.predicted_noise == 0.0
+    assert independent.noise == pytest.approx(independent.predicted_noise, rel=0.1)
+    assert shared.predicted_noise is gaussian.predicted_noise is None
+    budget, i, j, least = result.split
+    assert (budget, i + j) == (4, 4)
+    assert least <= independent.predicted_noise
+    assert f"|I| = {i} and |J| = {j}" in str(result)
     assert (shared.mean_square, gaussian.mean_square) == (None, None)
     assert (gaussian.predicted, independent.predicted) == (None, 0.0)
     for row in result.rows:
@@ -73,53 +83,41 @@ def test_audit_finds_what_is_biased_and_agrees_with_the_formula(tmp_path):
     assert matplotlib.image.imread(picture).std() > 0.05
 
 
-def exact_gradients(net, x, samples):
-    """`mean_x r_J grad r_I` for each pair of samples, by autodiff alone."""
-    params, static = eqx.partition(net, eqx.is_inexact_array)
-    flat, unravel = jax.flatten_util.ravel_pytree(params)
-
-    def residual(flat, chosen):
-        u = eqx.combine(unravel(flat), static)
-        second = lambda x: jnp.diagonal(jax.hessian(u)(x)) * jnp.arange(1.0, D + 1)
-        weights = jnp.zeros(D).at[jnp.asarray(chosen)].set(D / len(chosen))
-        return jax.vmap(lambda x: u(x) - weights @ second(x))(x)
-
-    values = {s: residual(flat, s) for pair in samples for s in pair}
-    slopes = {s: jax.jacrev(residual)(flat, s) for s in values}
-    return np.stack([values[j] @ slopes[i] / len(x) for i, j in samples])
-
-
 @pytest.mark.parametrize("points", [1, 4])
 def test_the_predicted_noise_is_that_of_all_samples(points):
     """All pairs of two of six and three of six terms, each as often as the other."""
-    every = lambda n: list(itertools.combinations(range(D), n))
-    samples = list(itertools.product(every(2), every(3)))
-    x, net = X[:points], Net()
-    found = exact_gradients(net, x, samples)
+    params, static = eqx.partition(Net(), eqx.is_inexact_array)
+    flat, unravel = jax.flatten_util.ravel_pytree(params)
+    x = X[:points]
+
+    @once
+    @jax.vmap
+    def of_sample(weights):
+        def residual(flat):
+            u = eqx.combine(unravel(flat), static)
+            second = lambda x: jnp.diagonal(jax.hessian(u)(x)) * jnp.arange(1.0, D + 1)
+            return jax.vmap(lambda x: u(x) - weights @ second(x))(x)
+
+        return residual(flat), jax.jacrev(residual)(flat)
+
+    def of_all(n):
+        chosen = list(itertools.combinations(range(D), n))
+        weights = np.zeros((len(chosen), D))
+        np.put_along_axis(weights, np.asarray(chosen), D / n, 1)
+        return of_sample(jnp.asarray(weights))
+
+    (_, slopes), (values, _) = of_all(2), of_all(3)
+    found = np.einsum("jx,ixp->ijp", np.asarray(values), np.asarray(slopes)) / points
+    found = found.reshape(-1, flat.size)
     mean = found.mean(0)
-    noise = np.sqrt(np.mean(np.sum((found - mean) ** 2, 1))) / np.linalg.norm(mean)
-    result = sdifp.estimators.audit(
-        RESIDUAL,
-        net,
-        x,
-        key=KEY,
-        estimators={
-            "pair": sdifp.estimators.Independent(2, 3),
-            "shared": sdifp.estimators.Shared(2),
-            "full": sdifp.estimators.Full(),
-        },
-        repeats=64,
-    )
-    pair, shared, full = result.rows
-    assert pair.predicted_noise == pytest.approx(noise, rel=1e-9)
-    assert pair.noise == pytest.approx(noise, rel=0.3)
-    assert (shared.predicted_noise, full.predicted_noise) == (None, 0.0)
-    variance = result.variance
+    size = float(np.linalg.norm(mean))
+    noise = np.sqrt(np.mean(np.sum((found - mean) ** 2, 1))) / size
+    variance = variance_of(RESIDUAL, Net(), x, None, D, size)
+    assert variance.noise(2, 3) == pytest.approx(noise, rel=1e-9)
     assert variance.noise(D, D) == 0.0
     # The best division of five terms, against all of them.
     split = min(((i, 5 - i) for i in range(1, 5)), key=lambda s: variance.noise(*s))
-    assert result.split == (5, *split, variance.noise(*split))
-    assert f"|I| = {split[0]} and |J| = {split[1]}" in str(result)
+    assert variance.best_split(5) == split
     # A budget that is more than there is takes all terms.
     assert variance.noise(*variance.best_split(2 * D + 3)) == 0.0
     with pytest.raises(ValueError, match=r"budget must be .* at least 2, got 1"):

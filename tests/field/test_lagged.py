@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from quick import once
+from quick import once, only
 
 import sdifp
 from sdifp.field import Exact, Lagged, Subsampled
@@ -35,7 +35,7 @@ def bump(x):
     return jnp.sin(jnp.pi * x[0])
 
 
-@pytest.mark.parametrize("profile", [None, bump])
+@pytest.mark.parametrize("profile", only([None, bump], None))
 def test_kept_moments_have_the_values_and_derivatives_of_now(profile):
     """As long as the network has not changed, up to the interpolation."""
     exact = conserved(Exact(), profile)
@@ -114,7 +114,7 @@ def begun(mode, **changes):
     )
 
 
-@pytest.mark.parametrize("windows", [1, 2])
+@pytest.mark.parametrize("windows", only([1, 2], 1))
 def test_moments_are_computed_anew_every_so_many_steps(windows):
     run = begun(Lagged(3, k=8), windows=windows)
     tables = []
@@ -134,6 +134,7 @@ def test_moments_are_computed_anew_every_so_many_steps(windows):
     assert max(row.on_rule for row in rows) <= 1e-13
 
 
+@pytest.mark.validate
 def test_a_table_of_every_step_trains_as_the_sampled_gradient():
     lagged, sampled = begun(Lagged(1, k=8, times=24)), begun(Subsampled(8))
     for run in (lagged, sampled):
@@ -146,6 +147,7 @@ def test_a_table_of_every_step_trains_as_the_sampled_gradient():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.validate
 def test_a_snapshot_has_the_table():
     whole, first = begun(Lagged(5, k=8)), begun(Lagged(5, k=8))
     whole.advance(8)

@@ -95,7 +95,7 @@ def variance_of(
         slopes = slopes.reshape(r.size, -1)
         numbers = jnp.arange(terms)
         a = jax.lax.map(lambda k: term(flat, k), numbers)
-        a = a - jnp.mean(a, 0)
+        a = a - jnp.mean(a, 0, keepdims=True)
         kernel = a.T @ a
 
         def one(total: Array, k: Array) -> tuple[Array, tuple[Array, Array]]:

@@ -191,7 +191,8 @@ def _correction_at(
     del devices
     params, rest = eqx.partition(field.net, eqx.is_inexact_array)
     # On the parameters, never on values: that would cut derivatives in x and t too.
-    frozen = eqx.combine(jax.tree.map(jax.lax.stop_gradient, params), rest)
+    fixed = jax.tree.map(jax.lax.stop_gradient, field.gradient.baseline(params))
+    frozen = eqx.combine(fixed, rest)
 
     live, dead = (_OnNodes(net, time, field.profile) for net in (field.net, frozen))
     raw = field.gradient.moments(live, dead, field.rule, time)

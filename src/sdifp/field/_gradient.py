@@ -47,6 +47,10 @@ class GradientMode(eqx.Module):
     ) -> Moments:
         """The moments at a time; `frozen` is `evaluate` with constant parameters."""
 
+    def baseline(self, parameters: Any) -> Any:
+        """The parameters of `frozen`; by default those of `evaluate`."""
+        return parameters
+
     def resample(self, key: Array) -> "GradientMode":
         """The same mode with fresh randomness, for one training step."""
         if not hasattr(self, "key"):
@@ -178,8 +182,9 @@ def sampled_change(
     k: int,
     stratified: bool,
 ) -> Moments:
-    """The same moments, whose gradient with respect to the parameters is estimated
-    from `k` random nodes."""
+    """The moments of `evaluate` from those of `frozen`, by their difference on `k`
+    random nodes. It estimates the gradient with respect to the parameters and, where
+    these are other ones, the change of the moments, both without bias."""
     index, factor = choose_nodes(key, rule, k, stratified)
     sums = lambda m: (m.residual, m.cross, m.square)
 
@@ -196,8 +201,7 @@ def sampled_change(
         )
         return summed(jax.tree.map(jnp.subtract, live, dead))
 
-    # It is zero in value and in every derivative by x and t; its gradient by the
-    # parameters is the estimate.
+    # With the same parameters it is zero in value and in every derivative by x and t.
     change = on_each(difference, whole.pivot, rule, index, factor, evaluate, frozen)
     return eqx.tree_at(sums, whole, jax.tree.map(jnp.add, sums(whole), change))
 

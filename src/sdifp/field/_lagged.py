@@ -1,7 +1,7 @@
-"""Moments that are kept for some training steps, interpolated in time."""
+"""Moments on all nodes in some training steps only, interpolated in time."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 
 class MomentTable(eqx.Module):
-    """Moments as functions of time: Chebyshev polynomials through those at `n` times
-    of an interval."""
+    """The moments of a network as functions of time: Chebyshev polynomials through
+    those at `n` times of an interval."""
+
+    parameters: Any
+    "of the network that has them"
 
     coefficients: Moments
     "of the polynomials, on the first axis"
@@ -49,19 +52,19 @@ class MomentTable(eqx.Module):
 
 
 class Lagged(GradientMode):
-    """Moments that are computed anew every `every` training steps only, at a few
-    times, and interpolated between them. **Biased, and not exact on the rule while it
-    trains**: the network changes, and its scale and shift follow late. The trained
-    field is exact. Worth it where the quadrature is most of a step; see the study
-    `lagged` for what it saves and what it costs.
+    """Moments on all nodes every `every` training steps only, at a few times, and
+    interpolated in time; in the steps between, their change since then is estimated
+    from `k` nodes, and so is the gradient. **The integrals hold approximately while it
+    trains**; the trained field is exact. Worth it where the quadrature is most of a
+    step: the study `lagged` has what it saves and what it costs.
 
-    The gradient with respect to the parameters is that of `Subsampled(k)`, about the
-    moments that are kept. Outside training it is exactly that.
+    The moments are unbiased; scale and shift, which are not linear in them, have a bias
+    of second order in their noise. Outside training it is `Subsampled(k)`.
 
     **Arguments:**
 
-    - `every`: for how many steps moments are kept.
-    - `k`: how many nodes the gradient is estimated from.
+    - `every`: for how many steps the moments on all nodes are kept.
+    - `k`: how many nodes their change and the gradient are estimated from.
     - `times`: at how many times of a window they are computed.
     - `stratified`, `chunk`: as for `Subsampled`.
     """
@@ -90,6 +93,11 @@ class Lagged(GradientMode):
         given = (self.key, self.k, self.stratified)
         return sampled_change(whole, evaluate, frozen, rule, *given)
 
+    def baseline(self, parameters: Any) -> Any:
+        if self.key is None or self.table is None:
+            return parameters
+        return self.table.parameters
+
     def keep(self, table: MomentTable) -> "Lagged":
         """The same with moments to go on with."""
         return dataclasses.replace(self, table=table)
@@ -107,6 +115,7 @@ class Lagged(GradientMode):
         found = jax.lax.map(lambda t: exact.at(t).moments, times)
         to_coefficients = lambda v: jnp.tensordot(jnp.asarray(matrix, v.dtype), v, 1)
         return MomentTable(
+            jax.lax.stop_gradient(eqx.filter(u.net, eqx.is_inexact_array)),
             jax.tree.map(to_coefficients, jax.lax.stop_gradient(found)),
             jnp.asarray(start, float),
             jnp.asarray(length, float),

@@ -249,7 +249,7 @@ class Training:
         self._timed_steps += count
         if not healthy:
             # Why the next step cannot meet its targets, if it is that which fails.
-            objective = objective_of(*self._arguments(1)[:-1])
+            objective = objective_of(*self._arguments(1)[:-1]).renewed(self.state.net)
             unmet = _why_unmet(objective.field(self.state.net), objective.t)
             raise TrainingDiverged(
                 f"{unmet}; the state of step {self.step} is kept"

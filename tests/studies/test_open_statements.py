@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from sdifp import Box, conserve, rule_for
+from sdifp import Box, Recipe, conserve, rule_for
+from sdifp.quadrature import monte_carlo
 from studies import (
     boundary,
     dropped_derivative,
@@ -14,6 +15,7 @@ from studies import (
     quadrature_noise,
     warm_up,
 )
+from studies._fields import problem_of
 
 
 @pytest.fixture(autouse=True)
@@ -115,21 +117,17 @@ def test_the_fitted_power_and_its_margin():
     assert np.std(power) == pytest.approx(np.mean(error), rel=0.2)
 
 
-def test_fixed_nodes_stay_and_others_do_not():
-    from studies._fields import problem_of
-
+@pytest.mark.parametrize("way", ["fixed, sampled", "resampled, sampled"])
+def test_fixed_nodes_stay_and_others_do_not(way):
     problem = problem_of("advection", 4)
-    key = jax.random.key(0)
+    rule = monte_carlo(problem.domain, 64, key=jax.random.key(0))
+    method = quadrature_noise.method_of(way, rule)
     net = lambda x, t: jnp.sin(x[0] + t)
-    for way, stays in (("fixed, sampled", True), ("resampled, sampled", False)):
-        method, gradient = quadrature_noise._WAYS[way]
-        rule = method.training_rule(problem, 64, key)
-        recipe = quadrature_noise.Recipe(nodes=64, gradient=gradient)
-        field = method.training_field(problem, net, rule, recipe)
-        new = method.resample(field, jax.random.key(1))
-        same = np.array_equal(np.asarray(new.rule.nodes), np.asarray(rule.nodes))
-        assert same == stays
-        assert new.gradient.key is not None
+    field = method.training_field(problem, net, rule, Recipe())
+    new = method.resample(field, jax.random.key(1))
+    same = np.array_equal(np.asarray(new.rule.nodes), np.asarray(rule.nodes))
+    assert same == way.startswith("fixed")
+    assert new.gradient.key is not None
 
 
 def test_curves_are_compared_at_equal_time():

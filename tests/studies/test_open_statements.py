@@ -7,6 +7,7 @@ import pytest
 import scipy.optimize
 
 from sdifp import Box, Recipe, conserve, rule_for
+from sdifp.correction import Status
 from sdifp.quadrature import monte_carlo
 from studies import (
     boundary,
@@ -42,6 +43,10 @@ def test_the_quadratic_equation_solves_the_moment_equations_of_the_paper():
     found = scipy.optimize.root(equations, start, tol=1e-13)
     assert found.success
     np.testing.assert_allclose([now.scale, now.shift], found.x, rtol=1e-9)
+    least = boundary.least_second_moment(f, p, weights, 0.5)
+    for square, met in ((0.999 * least, False), (1.001 * least, True)):
+        now = conserve(net, rule, mass=0.5, squared_norm=square, profile=phi).at()
+        assert (int(now.status) == Status.REGULAR) == met
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ _NETWORKS = {
     "trained, SDIFP": SDIFP(),
     "trained, PostHoc": PostHoc(),
 }
-_STEPS: dict[Setting, int] = {"tiny": 2, "quick": 300, "full": 3000}
+_STEPS: dict[Setting, int] = {"tiny": 2, "quick": 200, "full": 3000}
 _NODES = {1: 128, 2: 24**2}
 _TIMES = 9
 # Random points of the norms.

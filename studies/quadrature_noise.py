@@ -42,8 +42,8 @@ from ._trained import run_of
 
 _EQUATIONS = ("advection", "reaction-diffusion")
 _DIMENSION: dict[Setting, int] = {"tiny": 4, "quick": 10, "full": 10}
-_STEPS: dict[Setting, int] = {"tiny": 2, "quick": 500, "full": 5000}
-_NODES, _SAMPLE, _FINE = 128, 32, 2**12
+_STEPS: dict[Setting, int] = {"tiny": 2, "quick": 400, "full": 5000}
+_NODES, _SAMPLE, _FINE = 32, 8, 2**12
 _FRESH = 16
 _TIMES = 5
 
@@ -133,7 +133,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
         MLP(32, 2, harmonics=2 if any(problem.neumann) else 1),
         Adam(5e-3, Cosine()),
         steps=_STEPS[setting],
-        points=RandomPoints(4, 64),
+        points=RandomPoints(2, 64),
         nodes=_NODES,
     )
     run = run_of(problem, method_of(case["training"], rule), recipe, seed)
@@ -165,7 +165,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
             np.sqrt(np.sum((v - exact) ** 2 @ weights) / np.sum(exact**2 @ weights))
         )
     fresh = np.sqrt(np.mean(np.square(errors[1:-1]), axis=0))
-    x, t = RandomPoints(4, 256).draw(key, problem.domain, 0.0, problem.duration)
+    x, t = RandomPoints(2, 128).draw(key, problem.domain, 0.0, problem.duration)
     losses = [float(_loss(problem.equation, f, x, t)) for f in fields[:-1]]
     return {
         "l2": float(l2[-1]),
@@ -218,28 +218,30 @@ def _draw(rows: Rows) -> Figure:
 
 
 def _claims(rows: Rows) -> list[Claim]:
-    def compare(quantity: str, one: str, other: str, equation: str) -> float:
-        """How many times smaller the second is: 1 where the ranges overlap."""
+    def ratios(quantity: str, one: str, other: str, equation: str) -> list[float]:
+        """Of each seed, whose nodes are the same in all trainings."""
         a, b = (
-            rows.where(quantity, equation=equation, training=way)[0]
+            rows.where(quantity, equation=equation, training=way)[0]["values"]
             for way in (one, other)
         )
-        apart = a["low"] > b["high"] or b["low"] > a["high"]
-        return a["measured"] / b["measured"] if apart else 1.0
+        return [x / y for x, y in zip(a, b, strict=True)]
 
     names = rows.known("equation")
-    gains = {
-        quantity: [
-            compare(quantity, "fixed, exact", "fixed, sampled", e) for e in names
-        ]
-        for quantity in _TITLES
+    # Above 1 in all seeds: fixed nodes are overfitted.
+    fitted = {
+        e: ratios("residual_gap", "fixed, exact", "resampled, exact", e) for e in names
     }
-    fitted = [
-        compare("residual_gap", "fixed, exact", "resampled, exact", e) for e in names
-    ]
-    overfits = max(fitted) > 1.0
-    less = [g > 1.0 for g in gains["residual_gap"]]
-    no_worse = all(g >= 1.0 for g in (*gains["l2"], *gains["gap"]))
+    gains = {
+        e: ratios("residual_gap", "fixed, exact", "fixed, sampled", e) for e in names
+    }
+    accuracy = {e: ratios("l2", "fixed, sampled", "fixed, exact", e) for e in names}
+    overfits = [min(r) > 1.0 for r in fitted.values()]
+    less = [min(r) > 1.0 for r in gains.values()]
+    no_worse = all(min(r) <= 1.0 for r in accuracy.values())
+    span = lambda found: "; ".join(
+        f"{e} {np.median(r):.2f} ({min(r):.2f} to {max(r):.2f})"
+        for e, r in found.items()
+    )
     median = lambda quantity, way: ", ".join(
         f"{rows.one(quantity, equation=e, training=way):.2g}" for e in names
     )
@@ -251,11 +253,14 @@ def _claims(rows: Rows) -> list[Claim]:
             "Values from all nodes and gradients from a sample of them: this "
             "decoupling reduces overfitting to the noise of the quadrature.",
             (CONFIRMED if all(less) and no_worse else CONDITION)
-            if overfits and any(less)
+            if any(overfits) and any(less)
             else NOT,
-            f"Medians for {' and '.join(names)}. Residual on fresh nodes over that on "
-            f"the nodes of the training: {listed('residual_gap')}. Relative L2 error: "
-            f"{listed('l2')}.",
+            f"Residual on fresh nodes over that on the nodes of the training, fixed "
+            f"nodes over resampled ones (above 1: overfitting): {span(fitted)}; exact "
+            f"gradient over a sampled one, both on fixed nodes (above 1: less "
+            f"overfitting by the sample): {span(gains)}. L2 error with the sampled "
+            f"gradient over that with the exact one, fixed nodes: {span(accuracy)}. "
+            f"Median L2 errors for {' and '.join(names)}: {listed('l2')}.",
         )
     ]
 

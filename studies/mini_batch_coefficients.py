@@ -202,7 +202,7 @@ def _draw(rows: Rows) -> Figure:
         axes.set_yscale("symlog", linthresh=1e-3)
         axes.axhline(0.0, color="0.6", lw=0.8)
         plain(axes, title, "nodes in a batch, K", "relative to the exact value")
-    grid[1].legend(fontsize=8, frameon=False)
+    grid[0].legend(fontsize=8, frameon=False, loc="lower left")
     return figure
 
 
@@ -238,7 +238,7 @@ def _claims(rows: Rows) -> list[Claim]:
     for part in ("scale", "gradient"):
         powers = _powers(rows, part)
         seen, tests = _seen(rows, part, "mini-batch")
-        text = f"{part}: seen in {seen} of {tests} tests"
+        text = f"of the {part} seen in {seen} of {tests} tests"
         if powers:
             text += (
                 f", like n to the power {min(p for p, _ in powers):.2f} to "

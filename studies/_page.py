@@ -22,8 +22,7 @@ PAPER = (
     *("collocation", "weighted-metric", "grid-equivalence", "quadrature-exactness"),
     *("variance-floor", "conservation", "integrals-over-time", "dimension"),
     *("coefficient-gradient", "mini-batch-coefficients", "dropped-derivative"),
-    *("boundary", "cost", "memory", "estimator-bias", "warm-up", "quadrature-noise"),
-    "pinet",
+    *("boundary", "cost", "memory", "estimator-bias", "quadrature-noise", "pinet"),
 )
 # Longer tables stay in their own file.
 _LINES = 30

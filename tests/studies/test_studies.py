@@ -108,7 +108,7 @@ MEASURED = [n for n in NAMES if n not in ("integrals-over-time", "pinet", "kill"
 # Their trainings take long to compile; one of each kind is enough here.
 TRAINED = (
     *("dimension", "dropped-derivative", "estimator-bias", "one-dimension"),
-    *("quadrature-noise", "warm-up", "where-it-pays"),
+    *("quadrature-noise", "where-it-pays"),
 )
 
 

@@ -199,7 +199,8 @@ STUDY = Study(
         "residual without those derivatives relative to the real one. Networks (2 "
         "hidden layers of 32) as training begins with them, after a short training "
         "with Adam through the exact derivative (SDIFP), and after the same training "
-        "of the plain network, corrected afterwards (PostHoc)."
+        "of the plain network, corrected afterwards (PostHoc). The wave and KdV "
+        "equations are measured in two dimensions in the full setting only."
     ),
     cases=_cases,
     measure=_measure,

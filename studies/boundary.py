@@ -131,7 +131,11 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     nodes, weights = nodes_of(rule)
     walls = walls_of(d, seed)
     given = profile if kind == _PROFILE else None
-    phi = np.asarray(jax.vmap(profile)(nodes)) if given else np.ones(len(nodes))
+    phi = (
+        np.asarray(jax.vmap(profile)(jnp.asarray(nodes)))
+        if given
+        else np.ones(len(nodes))
+    )
     rows: list[dict[str, float]] = []
     for key in jax.random.split(jax.random.key(seed), _NETWORKS[setting]):
         net = MLP(32, 2, harmonics=3).build(

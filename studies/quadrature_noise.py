@@ -263,7 +263,8 @@ def _claims(rows: Rows) -> list[Claim]:
             f"PostHoc: {span(plain_too)}; exact gradient over a sampled one, both on "
             f"fixed nodes (above 1: less overfitting by the sample): {span(gains)}. L2 "
             f"error with the sampled gradient over that with the exact one, fixed "
-            f"nodes: {span(accuracy)}. Median L2 errors for {' and '.join(names)}: {listed('l2')}.",
+            f"nodes: {span(accuracy)}. Median L2 errors for "
+            f"{' and '.join(names)}: {listed('l2')}.",
         )
     ]
 

@@ -21,7 +21,9 @@ from ._sweep import file_of, is_complete
 PAPER = (
     *("collocation", "weighted-metric", "grid-equivalence", "quadrature-exactness"),
     *("variance-floor", "conservation", "integrals-over-time", "dimension"),
-    *("coefficient-gradient", "cost", "lagged", "memory", "estimator-bias", "pinet"),
+    *("coefficient-gradient", "mini-batch-coefficients", "dropped-derivative"),
+    *("boundary", "cost", "lagged", "memory", "estimator-bias", "quadrature-noise"),
+    "pinet",
 )
 # Longer tables stay in their own file.
 _LINES = 30

@@ -106,7 +106,10 @@ MEASURED = [n for n in NAMES if n not in ("integrals-over-time", "pinet", "kill"
 
 
 # Their trainings take long to compile; one of each kind is enough here.
-TRAINED = ("dimension", "estimator-bias", "one-dimension", "where-it-pays")
+TRAINED = (
+    *("dimension", "dropped-derivative", "estimator-bias", "one-dimension"),
+    *("quadrature-noise", "where-it-pays"),
+)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from studies import (
     dropped_derivative,
     mini_batch_coefficients,
     quadrature_noise,
+    warm_up,
 )
 from studies._fields import problem_of
 
@@ -132,3 +133,13 @@ def test_fixed_nodes_stay_and_others_do_not(way):
     same = np.array_equal(np.asarray(new.rule.nodes), np.asarray(rule.nodes))
     assert same == way.startswith("fixed")
     assert new.gradient.key is not None
+
+
+def test_curves_are_compared_at_equal_time():
+    """Half the time for the same fall of an exponential."""
+    seconds = np.linspace(0.0, 8.0, 9)
+    one = {"seconds": (0.5 * seconds).tolist(), "values": np.exp(-seconds).tolist()}
+    other = {"seconds": seconds.tolist(), "values": np.exp(-seconds).tolist()}
+    times = np.asarray([0.3, 1.0, 2.5])
+    found = warm_up.at_equal_time(one, other, times)
+    np.testing.assert_allclose(found, np.exp(-times), rtol=1e-12)

@@ -629,7 +629,9 @@ def test_memory_that_is_not_there_is_told(call, finished, tmp_path, monkeypatch)
 
 def test_audit(call, tmp_path, monkeypatch):
     rows = [
-        sdifp.estimators.AuditRow("shared(2)", 0.5, 0.1, None, 2.0, 1.5, 3.0, 2**20)
+        sdifp.estimators.AuditRow(
+            "shared(2)", 0.5, 0.1, None, 2.0, None, 1.5, 3.0, 2**20
+        )
     ]
     seen = {}
 
@@ -648,7 +650,7 @@ def test_audit(call, tmp_path, monkeypatch):
     code, out, _ = call(*arguments, "--json")
     found = json.loads(out)
     assert found["rows"][0]["biased"]
-    assert found["note"] is None
+    assert found["note"] is found["least_noise"] is None
 
 
 @pytest.mark.validate

@@ -88,7 +88,7 @@ def test_the_run_is_the_training_of_the_library(finished):
     metrics = [dataclasses.asdict(m) for m in training]
     for line in metrics:
         del line["seconds"]
-        line["scale"] = list(line["scale"])
+        line["scale"], line["shift"] = list(line["scale"]), list(line["shift"])
     assert metrics == lines(finished.folder)
     assert config.steps == 12
     result = json.loads((finished.folder / "result.json").read_text())

@@ -195,8 +195,10 @@ def audit_command(
     if out is not None:
         found.draw(out)
     if as_json:
-        rows = found.as_rows()
-        print_json({"problem": built.problem.name, "note": found.note, "rows": rows})
+        split = found.split
+        named = split and dict(zip(("terms", "i", "j", "noise"), split, strict=True))
+        known = {"problem": built.problem.name, "note": found.note}
+        print_json(known | {"least_noise": named, "rows": found.as_rows()})
         return
     say(*str(found).splitlines())
     if out is not None:

@@ -30,7 +30,8 @@ Evaluate = Callable[[Array], tuple[Array, Array | None]]
 
 class GradientMode(eqx.Module):
     """What `conserve` differentiates the moments by. A random mode has a field `key`,
-    one that uses a part of the nodes their number `k`."""
+    one that uses a part of the nodes their number `k`, one that keeps moments of an
+    earlier network a `table` of them."""
 
     def __check_init__(self) -> None:
         for name in ("every", "k", "times", "chunk"):
@@ -48,8 +49,9 @@ class GradientMode(eqx.Module):
         """The moments at a time; `frozen` is `evaluate` with constant parameters."""
 
     def baseline(self, parameters: Any) -> Any:
-        """The parameters of `frozen`; by default those of `evaluate`."""
-        return parameters
+        """The parameters of `frozen`: those of `evaluate`, or of moments kept."""
+        table = getattr(self, "table", None)
+        return parameters if table is None else table.parameters
 
     def resample(self, key: Array) -> "GradientMode":
         """The same mode with fresh randomness, for one training step."""

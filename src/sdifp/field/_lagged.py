@@ -93,11 +93,6 @@ class Lagged(GradientMode):
         given = (self.key, self.k, self.stratified)
         return sampled_change(whole, evaluate, frozen, rule, *given)
 
-    def baseline(self, parameters: Any) -> Any:
-        if self.key is None or self.table is None:
-            return parameters
-        return self.table.parameters
-
     def keep(self, table: MomentTable) -> "Lagged":
         """The same with moments to go on with."""
         return dataclasses.replace(self, table=table)

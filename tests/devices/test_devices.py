@@ -123,6 +123,22 @@ TRAININGS = {
         sdifp.training.SDIFP(sdifp.field.Subsampled(50)),
         {**ADAM, "nodes": 8192, "estimator": sdifp.estimators.Independent(2)},
     ),
+    "lagged": (
+        "advection",
+        sdifp.training.SDIFP(sdifp.field.Lagged(3, 50)),
+        {**ADAM, "nodes": 8192},
+    ),
+    "warm-up": (
+        "reaction_diffusion(5)",
+        sdifp.training.SDIFP(),
+        {
+            **ADAM,
+            "nodes": 64,
+            "estimator": sdifp.estimators.WarmUp(
+                sdifp.estimators.Shared(2), sdifp.estimators.Independent(2), steps=4
+            ),
+        },
+    ),
     "causal, learnt": (
         "advection",
         sdifp.training.SDIFP(),

@@ -23,7 +23,7 @@ PAPER = (
     *("variance-floor", "conservation", "integrals-over-time", "dimension"),
     *("coefficient-gradient", "mini-batch-coefficients", "dropped-derivative"),
     *("boundary", "cost", "lagged", "memory", "estimator-bias", "quadrature-noise"),
-    "pinet",
+    *("warm-up", "pinet"),
 )
 # Longer tables stay in their own file.
 _LINES = 30

@@ -278,6 +278,7 @@ def _claims(rows: Rows) -> list[Claim]:
 STUDY = Study(
     name="warm-up",
     title="The fast mode I = J early in a training",
+    labels=("cor:operator_reuse_bias",),
     text=(
         "Loss and relative L2 error against the wall time of the steps, without "
         "compilation and measurements. The recipe of the problems with fewer steps of "

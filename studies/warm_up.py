@@ -43,6 +43,8 @@ _STEPS: dict[Setting, int] = {"tiny": 6, "quick": 180, "full": 600}
 # Where the curves are measured, the beginning aside.
 _REPORTS: dict[Setting, int] = {"tiny": 3, "quick": 12, "full": 24}
 _TERMS: dict[Setting, int] = {"tiny": 2, "quick": 16, "full": 16}
+# Ratios nearer to one than this count as equal.
+_MARGIN = 0.05
 _ESTIMATORS = ("shared", "independent", "symmetric", "warm-up", "full")
 
 
@@ -252,7 +254,7 @@ def _claims(rows: Rows) -> list[Claim]:
         Claim(
             "The fast mode I = J is cheaper per step and can shorten the early phase "
             "of a training.",
-            _verdict([max(r) < 1.0 for r in early["loss"].values()]),
+            _verdict([max(r) < 1.0 - _MARGIN for r in early["loss"].values()]),
             f"Loss of shared over independent at equal wall time, the mean of the "
             f"first third: {listed(early['loss'])}; L2 error {listed(early['l2'])}. "
             f"A step takes: {ms}.",
@@ -260,14 +262,14 @@ def _claims(rows: Rows) -> list[Claim]:
         Claim(
             "The fast mode is biased, so the independent one is recommended for "
             "production runs.",
-            _verdict([min(r) > 1.0 for r in last["l2"].values()]),
+            _verdict([min(r) > 1.0 + _MARGIN for r in last["l2"].values()]),
             f"After all steps, shared over independent: loss {listed(last['loss'])}; "
             f"L2 error {listed(last['l2'])}.",
         ),
         Claim(
             "(Not in the paper:) the fast mode for the first third of the steps is "
             "better than the independent one from the beginning.",
-            _verdict([max(r) < 1.0 for r in warm["l2"].values()]),
+            _verdict([max(r) < 1.0 - _MARGIN for r in warm["l2"].values()]),
             f"After all steps, over independent: warm-up loss {listed(warm['loss'])}, "
             f"L2 error {listed(warm['l2'])}; all terms loss {listed(full['loss'])}, L2 "
             f"error {listed(full['l2'])}.",
@@ -288,7 +290,7 @@ STUDY = Study(
         "sample. The loss is that of all terms on a fixed batch of 2 times and 256 "
         "points, the L2 error is measured there too. The five are trained in turns, a "
         "part of the steps at a time. Ratios are taken for each seed, with the median "
-        "and the range over seeds."
+        "and the range over seeds; within five per cent of one they count as equal."
     ),
     cases=_cases,
     measure=_measure,

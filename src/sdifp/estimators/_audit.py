@@ -285,13 +285,13 @@ def audit(
         # A mean square that is None becomes NaN.
         along, norms, squares = np.asarray(found, float).T
         errors = along / size
-        spread = float(np.std(errors, ddof=1)) / math.sqrt(repeats)
+        error = float(np.std(errors, ddof=1)) / math.sqrt(repeats)
         scatter = np.mean(norms) - float(total @ total) / repeats**2
         ratio = float(np.mean(squares)) / square
         row = AuditRow(
             name=name,
             bias=float(np.mean(errors)),
-            margin=max(quantile * spread, rounding),
+            margin=max(quantile * error, rounding),
             predicted=predicted,
             noise=math.sqrt(max(0.0, scatter)) / size,
             predicted_noise=noise_of(estimator, variance if plain else None),

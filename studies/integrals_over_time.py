@@ -134,6 +134,7 @@ STUDY = Study(
     claims=_claims,
     reasons=conservation.STUDY.reasons,
     seeds=conservation.STUDY.seeds,
+    once=conservation.STUDY.once,
     seconds=conservation.STUDY.seconds,
     source="conservation",
 )

@@ -232,7 +232,7 @@ def test_names_are_those_of_the_library():
         "WarmUp",
     }
     assert names["gradients"] == {
-        *("Exact", "Subsampled", "Lagged", "MiniBatch", "Detached"),
+        *("Exact", "Subsampled", "Lagged", "MiniBatch", "Detached", "Interpolated"),
     }
     assert names["networks"] == {"MLP"}
     assert names["points"] == {"RandomPoints", "GridPoints"}

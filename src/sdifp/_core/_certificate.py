@@ -64,6 +64,8 @@ class Certificate:
     rows: tuple[CertificateRow, ...]
     advice: str = ""
     "what to do where the rule limits the accuracy in the continuum"
+    training: str = ""
+    "what held in training, where that was less than what holds now"
 
     @property
     def holds(self) -> bool:
@@ -137,7 +139,8 @@ class Certificate:
         return text
 
     def __str__(self) -> str:
-        return f"{self.table()}\n{self.rule}: {self.verdict}"
+        text = f"{self.table()}\n{self.rule}: {self.verdict}"
+        return f"{text}\n{self.training}" if self.training else text
 
 
 def _size(error: float) -> float:

@@ -70,6 +70,9 @@ def verdict(saved: Saved) -> str:
         )
     if saved.certificate is not None:
         parts.append(saved.certificate["verdict"].replace("+-", "±"))
+        # Files of before do not have it.
+        if saved.certificate.get("training"):
+            parts.append(saved.certificate["training"])
     else:
         drifts = [
             f"{in_words(name)} is off by up to {shown(worst_error(saved, name))}"

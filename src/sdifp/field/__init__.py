@@ -13,8 +13,8 @@ from ._gradient import Exact as Exact
 from ._gradient import GradientMode as GradientMode
 from ._gradient import MiniBatch as MiniBatch
 from ._gradient import Subsampled as Subsampled
+from ._interpolated import Interpolated as Interpolated
 from ._lagged import Lagged as Lagged
-from ._lagged import MomentTable as MomentTable
 from ._protocol import Expansion as Expansion
 from ._protocol import Field as Field
 from ._protocol import PlainField as PlainField
@@ -24,12 +24,16 @@ from ._protocol import at_time as at_time
 from ._slice import FieldSlice as FieldSlice
 from ._slice import TargetLike as TargetLike
 from ._slice import target_at as target_at
+from ._table import MomentTable as MomentTable
+from ._table import chebyshev_times as chebyshev_times
+from ._table import moments_over as moments_over
+from ._table import times_between as times_between
 
 # What users find here; the other names are for the rest of the library.
 # fmt: off
 __all__ = [
     "Certificate", "CertificateRow", "ConservedField", "Detached", "Exact",
-    "FieldSlice", "FrozenField", "FrozenFieldSlice", "GradientMode", "Lagged",
-    "MiniBatch", "Subsampled", "conserve",
+    "FieldSlice", "FrozenField", "FrozenFieldSlice", "GradientMode", "Interpolated",
+    "Lagged", "MiniBatch", "Subsampled", "conserve",
 ]
 # fmt: on

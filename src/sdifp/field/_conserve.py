@@ -51,8 +51,8 @@ def conserve(
     - `profile`: the function of x that the shift multiplies; one that vanishes on the
         boundary keeps homogeneous Dirichlet data.
     - `gradient`: how the moments are differentiated with respect to the parameters:
-        `Exact()`, `Subsampled(k)`, in training also `Lagged(every)`, or for
-        comparison `Detached()`, `MiniBatch(k)`.
+        `Exact()`, `Subsampled(k)`, in training also `Interpolated(times)` and
+        `Lagged(every)`, or for comparison `Detached()`, `MiniBatch(k)`.
     - `floor`: the least variance to divide by.
     - `times`: times at which to check at once that the targets can be met.
 

@@ -14,6 +14,8 @@ from ..correction import AbsoluteFloor, Moments, RelativeFloor, correct
 from ..invariants import time_list
 from ..quadrature import QuadratureRule
 from ._gradient import GradientMode
+from ._interpolated import Interpolated
+from ._lagged import Lagged
 from ._protocol import Expansion, Field, Profile, evaluate
 from ._slice import FieldSlice, Times, target_at
 
@@ -103,6 +105,22 @@ class ConservedField(Field):
     def with_gradient(self, gradient: GradientMode) -> "ConservedField":
         """The same with another gradient mode."""
         return eqx.tree_at(lambda u: u.gradient, self, gradient)
+
+    def tabulated(self, start: ArrayLike, length: ArrayLike) -> "ConservedField":
+        """The same with its moments interpolated over an interval of time, for one
+        training step; callable inside `jit`. Needs `Interpolated` or `Lagged`.
+
+        **Arguments:**
+
+        - `start`, `length`: of the interval.
+        """
+        if not isinstance(self.gradient, Interpolated | Lagged):
+            raise ValueError(
+                f"gradient must be Interpolated or Lagged for a table of moments, got "
+                f"{self.gradient!r}"
+            )
+        table = self.gradient.tabulate(self, start, length)
+        return self.with_gradient(self.gradient.keep(table))
 
     def resample(self, key: Array, *, rule: bool | None = None) -> "ConservedField":
         """The same field with fresh randomness for one training step; callable inside

@@ -30,8 +30,8 @@ Evaluate = Callable[[Array], tuple[Array, Array | None]]
 
 class GradientMode(eqx.Module):
     """What `conserve` differentiates the moments by. A random mode has a field `key`,
-    one that uses a part of the nodes their number `k`, one that keeps moments of an
-    earlier network a `table` of them."""
+    one that uses a part of the nodes their number `k`, one that interpolates moments a
+    `table` of them, one that leaves the nodes to another mode a field `gradient`."""
 
     def __check_init__(self) -> None:
         for name in ("every", "k", "times", "chunk"):
@@ -50,17 +50,20 @@ class GradientMode(eqx.Module):
 
     def baseline(self, parameters: Any) -> Any:
         """The parameters of `frozen`: those of `evaluate`, or of moments kept."""
-        table = getattr(self, "table", None)
-        return parameters if table is None else table.parameters
+        earlier = getattr(getattr(self, "table", None), "parameters", None)
+        return parameters if earlier is None else earlier
 
     def resample(self, key: Array) -> "GradientMode":
         """The same mode with fresh randomness, for one training step."""
-        if not hasattr(self, "key"):
-            return self
-        return dataclasses.replace(self, key=key)  # type: ignore[call-arg]
+        fresh = {"key": key} if hasattr(self, "key") else {}
+        if hasattr(self, "gradient"):
+            fresh["gradient"] = self.gradient.resample(key)
+        return dataclasses.replace(self, **fresh)
 
     def check(self, rule: QuadratureRule) -> None:
         """Raise if there are fewer nodes than the gradient is estimated from."""
+        if hasattr(self, "gradient"):
+            self.gradient.check(rule)
         k = getattr(self, "k", 0)
         if k > rule.size:
             raise ValueError(

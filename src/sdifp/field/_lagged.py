@@ -1,13 +1,11 @@
 """Moments on all nodes in some training steps only, interpolated in time."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike
 
 from ..correction import Moments
 from ..quadrature import QuadratureRule
@@ -19,36 +17,10 @@ from ._gradient import (
     sampled_change,
     streamed_moments,
 )
+from ._table import MomentTable, moments_over
 
 if TYPE_CHECKING:
     from ._field import ConservedField
-
-
-class MomentTable(eqx.Module):
-    """The moments of a network as functions of time: Chebyshev polynomials through
-    those at `n` times of an interval."""
-
-    parameters: Any
-    "of the network that has them"
-
-    coefficients: Moments
-    "of the polynomials, on the first axis"
-    start: Float[Array, ""]
-    length: Float[Array, ""]
-
-    def at(self, t: ArrayLike) -> Moments:
-        """The moments at any time of the interval, smooth in it."""
-        s = 2.0 * (t - self.start) / self.length - 1.0
-        n = len(self.coefficients.pivot)
-        # As sums and products, which can be differentiated to any order everywhere.
-        values = [jnp.ones_like(s), s]
-        for _ in range(n - 2):
-            values.append(2.0 * s * values[-1] - values[-2])
-        polynomials = jnp.stack(values[:n])
-        return jax.tree.map(
-            lambda c: jnp.tensordot(polynomials.astype(c.dtype), c, 1),
-            self.coefficients,
-        )
 
 
 class Lagged(GradientMode):
@@ -101,17 +73,8 @@ class Lagged(GradientMode):
         self, u: "ConservedField", start: ArrayLike, length: ArrayLike
     ) -> MomentTable:
         """The moments of a field at Chebyshev times of an interval."""
-        n = self.times
-        angles = np.pi * (np.arange(n) + 0.5) / n
-        matrix = 2.0 / n * np.cos(np.outer(np.arange(n), angles))
-        matrix[0] /= 2.0
-        times = start + 0.5 * length * (1.0 + jnp.asarray(np.cos(angles), float))
         exact = u.with_gradient(Exact(self.chunk))
-        found = jax.lax.map(lambda t: exact.at(t).moments, times)
-        to_coefficients = lambda v: jnp.tensordot(jnp.asarray(matrix, v.dtype), v, 1)
-        return MomentTable(
-            jax.lax.stop_gradient(eqx.filter(u.net, eqx.is_inexact_array)),
-            jax.tree.map(to_coefficients, jax.lax.stop_gradient(found)),
-            jnp.asarray(start, float),
-            jnp.asarray(length, float),
-        )
+        found = moments_over(exact, start, length, self.times)
+        table = MomentTable.through(found, start, length)
+        own = eqx.filter(u.net, eqx.is_inexact_array)
+        return jax.lax.stop_gradient(dataclasses.replace(table, parameters=own))

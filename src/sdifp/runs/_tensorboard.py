@@ -19,7 +19,8 @@ class TensorBoard:
         """Write new metrics."""
         if metrics is None:
             return
-        values = {"loss": metrics.loss, "l2_error": metrics.l2_error}
+        names = ("loss", "l2_error", "interpolation")
+        values = {name: getattr(metrics, name) for name in names}
         values |= {f"errors/{name}": error for name, error in metrics.errors.items()}
         for name, pair in (("scale", metrics.scale), ("shift", metrics.shift)):
             if pair is not None:

@@ -17,8 +17,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._mesh import averaged, device_local
-from ..correction import Correction
-from ..field import Expansion, as_field
+from ..correction import Correction, Moments
+from ..field import (
+    Expansion,
+    Interpolated,
+    MomentTable,
+    as_field,
+    chebyshev_times,
+    moments_over,
+)
 
 Row = Callable[[Any, Array, Array], Array]
 """A function of (u, x, t) that returns one number."""
@@ -82,23 +89,64 @@ def rows_and_derivatives(
         given = rest._replace(scale=live[:, 0], offset=live[:, 1])
         return own_row(NearOneTime(u.net, given, t, u.profile), x, t)
 
+    # The coefficients at each time, and their derivatives.
+    coefficients, slopes_of = _coefficients(field, flat, order)
+
     def at_time(x: Array, t: Array) -> tuple[Array, Array]:
-        def correction(flat: Array) -> Correction:
-            found = expansion_at(field(flat), t, order)
-            assert found is not None
-            return found.correction
-
-        def live(flat: Array) -> Array:
-            found = correction(flat)
-            return jnp.stack([found.scale, found.offset], 1)
-
-        c = jax.lax.stop_gradient(correction(flat))
-        of_c = averaged(jax.jacrev(live)(flat))
+        c = jax.lax.stop_gradient(coefficients(t))
         one = jax.value_and_grad(at_point, (0, 1))
         over_x = jax.vmap(one, (None, None, None, 0, None))
-        rows, (own, through) = over_x(flat, jnp.stack([c.scale, c.offset], 1), c, x, t)
-        n = rows.size
-        return rows, own + through.reshape(n, -1) @ of_c.reshape(-1, flat.size)
+        rows, (own, through) = over_x(flat, _live(c), c, x, t)
+        return rows, own + through.reshape(rows.size, -1) @ slopes_of(t)
 
     rows, slopes = jax.vmap(at_time)(x, t)
     return rows.reshape(-1), slopes.reshape(-1, flat.size)
+
+
+def _live(c: Correction) -> Float[Array, "order 2"]:
+    """What depends on the parameters."""
+    return jnp.stack([c.scale, c.offset], 1)
+
+
+def _coefficients(
+    field: Callable[[Array], Any], flat: Float[Array, " p"], order: int
+) -> tuple[Callable[[Array], Correction], Callable[[Array], Array]]:
+    """The coefficients of a field as a function of time, and the derivatives of those
+    that depend on the parameters, a row each."""
+    u = field(flat)
+
+    def coefficients(u: Any, t: Array) -> Correction:
+        found = expansion_at(u, t, order)
+        assert found is not None
+        return found.correction
+
+    mode = u.gradient
+    if not isinstance(mode, Interpolated) or mode.table is None:
+        live = lambda flat, t: _live(coefficients(field(flat), t))
+        slopes = lambda t: averaged(jax.jacrev(live)(flat, t)).reshape(-1, flat.size)
+        return lambda t: coefficients(field(flat), t), slopes
+
+    # They depend on the parameters through the sums at the times of the table alone.
+    over = (mode.table.start, mode.table.length)
+    known = moments_over(u.with_gradient(mode.gradient), *over, mode.times)
+
+    def sums(m: Moments) -> Array:
+        return jnp.stack([m.residual, m.cross, m.square], -1)
+
+    def sums_at(flat: Array, t: Array) -> Array:
+        return sums(field(flat).with_gradient(mode.gradient).at(t).moments)
+
+    def through(sums: Array, t: Array) -> Array:
+        residual, cross, square = jnp.moveaxis(sums, -1, 0)
+        moments = known._replace(residual=residual, cross=cross, square=square)
+        table = MomentTable.through(moments, *over)
+        return _live(coefficients(u.with_gradient(mode.keep(table)), t))
+
+    times = chebyshev_times(*over, mode.times)
+    of_sums = averaged(jax.vmap(jax.jacrev(sums_at), (None, 0))(flat, times))
+    of_sums = of_sums.reshape(-1, flat.size)
+
+    def slopes_of(t: Array) -> Array:
+        return jax.jacrev(through)(sums(known), t).reshape(-1, len(of_sums)) @ of_sums
+
+    return lambda t: coefficients(u, t), slopes_of

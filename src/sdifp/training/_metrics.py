@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..field import Certificate, at_time
+from ..field import Certificate, Interpolated, at_time, times_between
 from ..problems import Problem
 from ..quadrature import QuadratureRule
 from ._methods import integral_errors
@@ -42,6 +42,9 @@ class Metrics:
     shift: tuple[float, float] | None
     "the least and the largest shift, likewise"
     window: int = 0
+    interpolation: float | None = None
+    """the largest relative error of an invariant on the rule of the training, between
+    the times of `Interpolated`; None where moments are not interpolated"""
 
     def __str__(self) -> str:
         return f"step {self.step}/{self.steps}, {self.numbers}, {self.seconds:.0f} s"
@@ -54,6 +57,8 @@ class Metrics:
         parts = [f"{name} {value:.1e}" for name, value in named.items()]
         if self.scale is not None:
             parts.append(f"scale {self.scale[0]:.3g} to {self.scale[1]:.3g}")
+        if self.interpolation is not None:
+            parts.append(f"interpolation {self.interpolation:.1e}")
         return ", ".join(parts)
 
 
@@ -115,3 +120,20 @@ def measure(
     worst = jnp.max(jnp.abs(errors), axis=0) if errors.size else errors[0]
     ranges = [None if c is None else (jnp.min(c), jnp.max(c)) for c in coefficients]
     return worst, l2, ranges
+
+
+@eqx.filter_jit
+def interpolation_error(
+    problem: Problem, field: Any, start: Array, length: Array | float
+) -> Array | None:
+    """The largest error of an invariant on the rule of a field in training, at times
+    between those of its table; None where moments are not interpolated."""
+    mode = field.gradient
+    if not isinstance(mode, Interpolated):
+        return None
+    known = field.tabulated(start, length)
+    errors = jax.lax.map(
+        lambda t: integral_errors(problem, known.at(t), field.rule, t),
+        times_between(start, length, mode.times),
+    )
+    return jnp.max(jnp.abs(errors))

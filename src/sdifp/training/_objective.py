@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._mesh import averaged, device_local, gathered, is_divided
 from ..correction import Correction
 from ..estimators import WarmUp
-from ..field import Lagged, MomentTable, PlainSlice, at_time
+from ..field import Interpolated, Lagged, MomentTable, PlainSlice, at_time
 from ..operators import Batch, time_derivative
 from ._coupled import Row, expansion_at, rows_and_derivatives
 from ._methods import Instant
@@ -36,6 +36,8 @@ class StepObjective(eqx.Module):
         """The field that is trained, with its randomness for this step."""
         field = with_net(self.window.field, net)
         fresh = self.window.method.resample(field, jax.random.fold_in(self.key, 0))
+        if isinstance(fresh.gradient, Interpolated):
+            return fresh.tabulated(self.window.start, self.window.length)
         if self.kept is None:
             return fresh
         return fresh.with_gradient(fresh.gradient.keep(self.kept))

@@ -1,8 +1,8 @@
 """A training under way: its state, windows and clock."""
 
+import dataclasses
 import math
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,9 +25,16 @@ from ._metrics import (
     Trained,
     TrainingDiverged,
     independent_rule,
+    interpolation_error,
     measure,
 )
 from ._networks import PiecewiseInTime
+from ._notes import (
+    interpolation_note,
+    warn_of_interpolation,
+    warn_of_precision,
+    why_unmet,
+)
 from ._points import check_devices
 from ._recipe import Recipe, recipe_for
 from ._step import State, advance, from_arrays, is_due, objective_of, to_arrays
@@ -56,7 +63,7 @@ class Training:
         key: Array,
     ):
         recipe = recipe_for(problem) if recipe is None else recipe
-        _check_precision(recipe)
+        warn_of_precision(recipe)
         if every is None:
             every = max(1, recipe.steps * recipe.windows // 20)
         self.every = check_count("every", every)
@@ -94,6 +101,7 @@ class Training:
         self._loss = self._first_loss = float("nan")
         self._begin = network
         self.window = self._window()
+        warn_of_interpolation(self.window)
         # As it was at the last report.
         self.state = self._good = State.start(self.window, network)
         # Where it was compiled for.
@@ -207,7 +215,16 @@ class Training:
             late = is_due(*self._arguments(1)[:-1])
             self.state = eqx.tree_at(lambda s: s.switched, self.state, late)
         self._good = self.state
-        return self.measure(*self._final_and_times())
+        found = self.measure(*self._final_and_times())
+        return dataclasses.replace(found, interpolation=self._interpolation())
+
+    def _interpolation(self) -> float | None:
+        """As in `Metrics`."""
+        window = self.window
+        error = interpolation_error(
+            self.problem, self.field, window.start, window.length
+        )
+        return None if error is None else float(error)
 
     def _final_and_times(self) -> tuple[Any, Array]:
         """What comes out of the window in training, and nine times of it."""
@@ -250,7 +267,7 @@ class Training:
         if not healthy:
             # Why the next step cannot meet its targets, if it is that which fails.
             objective = objective_of(*self._arguments(1)[:-1]).renewed(self.state.net)
-            unmet = _why_unmet(objective.field(self.state.net), objective.t)
+            unmet = why_unmet(objective.field(self.state.net), objective.t)
             raise TrainingDiverged(
                 f"{unmet}; the state of step {self.step} is kept"
                 if unmet
@@ -267,7 +284,7 @@ class Training:
     def check(self) -> None:
         """Raise `TrainingDiverged` if the field of the window in training, as it is
         now, does not meet its targets at one of nine times."""
-        unmet = _why_unmet(*self._final_and_times())
+        unmet = why_unmet(*self._final_and_times())
         if unmet:
             at = int(self.state.step)
             raise TrainingDiverged(f"{unmet}, after {at} steps", self.so_far())
@@ -279,6 +296,11 @@ class Training:
         key = jax.random.fold_in(self._measure_key, 1) if key is None else key
         found = as_field(field).certificate(np.linspace(0.0, end, count), key=key)
         metrics = self.measure(field, jnp.linspace(0.0, end, TIMES))
+        error = self._interpolation()
+        if found is not None and error is not None:
+            metrics = dataclasses.replace(metrics, interpolation=error)
+            note = interpolation_note(self.field.gradient.times, error)
+            found = dataclasses.replace(found, training=note)
         return Trained(field, self._net_so_far(), self.state.net, found, metrics)
 
     def measure(
@@ -374,24 +396,3 @@ class Training:
         windows = (*self._done, last)
         ends = tuple(k * self.length for k in range(1, len(windows)))
         return last if len(windows) == 1 else PiecewiseInTime(windows, ends)
-
-
-def _why_unmet(field: Any, times: Array) -> str | None:
-    """Why a field does not meet its targets at one of some times, if so."""
-    try:
-        as_field(field).check(np.asarray(times))
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _check_precision(recipe: Recipe) -> None:
-    if recipe.optimiser.uses_rows and jnp.result_type(float) != jnp.float64:
-        name = type(recipe.optimiser).__name__
-        warnings.warn(
-            f"{name} needs float64 to converge, and JAX is at float32: call "
-            f'jax.config.update("jax_enable_x64", True) first, or give a recipe with '
-            f"another optimiser, as "
-            f"recipe_for(problem).replace(optimiser=Adam(), steps=5000)",
-            stacklevel=4,
-        )

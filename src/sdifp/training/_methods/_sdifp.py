@@ -7,11 +7,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...estimators import Estimator
-from ...field import ConservedField, GradientMode
+from ...field import ConservedField, GradientMode, Interpolated
 from ...problems import Problem
 from ...quadrature import QuadratureRule
 from .._recipe import Recipe
 from ._method import Instant, Method, conserved, corrected
+
+# From so many times in a batch on, moments are interpolated between fewer ones: four
+# times as many as `Interpolated` has.
+_MANY_TIMES = 48
 
 
 class SDIFP(Method):
@@ -19,7 +23,8 @@ class SDIFP(Method):
 
     **Arguments:**
 
-    - `gradient`: how the moments are differentiated; by default as the recipe says.
+    - `gradient`: how the moments are differentiated; by default as the recipe says,
+        and interpolated in time (`Interpolated`) where a batch has 48 times or more.
     - `estimator`: how the residual is estimated; by default as the recipe says.
     - `rule`: the rule of the training, and of the integrals afterwards; by default the
         one that suits the box, with as many nodes as the recipe says, resampled in
@@ -64,7 +69,12 @@ class SDIFP(Method):
     def training_field(
         self, problem: Problem, net: Any, rule: QuadratureRule, recipe: Recipe
     ) -> ConservedField:
-        return conserved(problem, net, rule, self.gradient or recipe.gradient)
+        mode = self.gradient
+        if mode is None:
+            mode = recipe.gradient
+            if recipe.points.n_t >= _MANY_TIMES and not hasattr(mode, "table"):
+                mode = Interpolated(gradient=mode)
+        return conserved(problem, net, rule, mode)
 
     def resample(self, field: ConservedField, key: Array) -> ConservedField:
         return field.resample(key)

@@ -11,8 +11,8 @@ import numpy as np
 import scipy.stats
 
 from ..invariants import Invariant, Mass, Target, Variance, relative_error
-from ._closed_form import Status
 from ._prescribed import Prescribed
+from ._scale import Status
 
 # The confidence of the interval for the continuum.
 _CONFIDENCE = 0.95

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..invariants import Invariant, Mass, SquaredNorm, Target, Variance
-from ._closed_form import Status
+from ._scale import Status
 
 # The invariants that have a short form, an argument of their own, in its order.
 _SHORT = (Mass, SquaredNorm, Variance)

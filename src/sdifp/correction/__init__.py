@@ -8,6 +8,8 @@ from .._core import Status as Status
 from ._identities import coefficient_derivatives as coefficient_derivatives
 from ._identities import continuum_errors as continuum_errors
 from ._identities import floor_perturbation as floor_perturbation
+from ._invariants import InvariantProjection as InvariantProjection
+from ._invariants import project_invariants as project_invariants
 from ._moments import merge_moments as merge_moments
 from ._moments import moments as moments
 from ._moments import moments_about as moments_about
@@ -21,9 +23,9 @@ from ._project import project_euclidean as project_euclidean
 # What users find here; the other names are for the rest of the library.
 # fmt: off
 __all__ = [
-    "AbsoluteFloor", "Correction", "Moments", "Projection", "RelativeFloor",
-    "Status", "coefficient_derivatives", "continuum_errors", "correct",
+    "AbsoluteFloor", "Correction", "InvariantProjection", "Moments", "Projection",
+    "RelativeFloor", "Status", "coefficient_derivatives", "continuum_errors", "correct",
     "floor_perturbation", "least_second_moment", "merge_moments", "moments",
-    "moments_of_part", "project", "project_euclidean",
+    "moments_of_part", "project", "project_euclidean", "project_invariants",
 ]
 # fmt: on

@@ -1,0 +1,208 @@
+"""Any number of linear moments and one quadratic form of a group of components.
+
+With `Q[g] = sum w g`, a field f with values in R^n and given functions psi_k, the
+targets are `Q[psi_k . u] = m_k`, and `Q[u^T R u] = s` where R is symmetric and positive
+definite. Everything is expressed in *test functions* d_k, combinations of the psi_k,
+and *directions* e_k with `Q[d_k . e_l] = delta_kl`. By default `e_k = R^-1 d_k`; the
+directions are then orthonormal for `<u, v> = Q[u^T R v]`, and the corrected field
+
+    u = l + a g,   g = f - sum_k Q[d_k . f] e_k,   l = sum_k m_k e_k,
+    a = sqrt((s - |m|^2) / <g, g>)
+
+is the nearest point in that norm. (The m_k are those of the test functions.) Solving
+for coefficients of the psi_k instead would lose as many digits as their Gram matrix
+has; in the orthonormal ones nothing is solved, and nothing is lost.
+
+One definition for all engines, as `_scale` is.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._closed_form import Correction
+from ._scale import (
+    AbsoluteFloor,
+    Array,
+    Parts,
+    RelativeFloor,
+    namespace,
+    scale_alone,
+    scale_of,
+    shift_status,
+)
+
+# Test functions whose part outside the span of those before is smaller than this, in
+# the norm of the rule, count as dependent: their Gram matrix, scaled to unit diagonal,
+# has a condition of 1e12.
+_DEPENDENT = 1e-6
+
+# Coefficients below this, of functions of norm one, are not named in a dependence.
+_NAMED = 1e-3
+
+
+def forward_substitution(lower: Array, right: Array) -> Array:
+    """The solution x of `lower x = right` for a lower triangular matrix; the first axis
+    of the right-hand side is solved for.
+
+    Written out, for few rows and as sums and products: these can be differentiated to
+    any order in any mode. Its backward error is that of rounding, row by row.
+    """
+    rows: list[Array] = []
+    for k in range(len(lower)):
+        left = right[k]
+        for j in range(k):
+            left = left - lower[k, j] * rows[j]
+        rows.append(left / lower[k, k])
+    return namespace(right).stack(rows)
+
+
+class Orthonormalised(NamedTuple):
+    """How to turn the psi_k into orthonormal test functions: divide by their norms,
+    then solve with two lower triangular matrices (the second one mends the rounding of
+    the first, and is nearly the identity)."""
+
+    norms: Array
+    first: Array
+    second: Array
+
+    def __call__(self, rows: Array) -> Array:
+        """Apply it to the psi_k, or to their targets, these on the first axis."""
+        shape = (len(rows), *[1] * (rows.ndim - 1))
+        scaled = rows / self.norms.reshape(shape)
+        return forward_substitution(
+            self.second, forward_substitution(self.first, scaled)
+        )
+
+
+def orthonormalised(
+    psi: Array, raised: Callable[[Array], Array], weights: Array
+) -> Orthonormalised:
+    """The orthonormalisation of functions by their values on the nodes.
+
+    **Arguments:**
+
+    - `psi`: shape (p, n, M).
+    - `raised`: the function `R^-1` of such an array.
+    - `weights`: shape (M,).
+    """
+    xp = namespace(psi)
+
+    def factor(d: Array) -> Array:
+        flat = lambda a: a.reshape(len(a), -1)
+        gram = flat(d * weights) @ flat(raised(d)).T
+        return xp.linalg.cholesky(0.5 * (gram + gram.T))
+
+    norms = xp.sqrt(xp.sum(psi * raised(psi) * weights, (1, 2)))
+    scaled = psi / norms.reshape(len(psi), 1, 1)
+    first = factor(scaled)
+    return Orthonormalised(norms, first, factor(forward_substitution(first, scaled)))
+
+
+def check_independent(names: list[str], gram: np.ndarray) -> None:
+    """Raise `ValueError` that names the first invariant which depends on those before.
+
+    **Arguments:**
+
+    - `gram`: `Q[psi_k^T R^-1 psi_l]`.
+    """
+    norms = np.sqrt(np.diag(gram))
+    for name, norm in zip(names, norms, strict=True):
+        if not norm > 0.0:
+            raise ValueError(
+                f"weight of {name} must not vanish on all nodes of the rule"
+            )
+    scaled = gram / np.outer(norms, norms)
+    for k in range(1, len(names)):
+        before = scaled[:k, :k]
+        share = np.linalg.lstsq(before, scaled[:k, k], rcond=None)[0]
+        left = 1.0 - 2.0 * share @ scaled[:k, k] + share @ before @ share
+        if left < _DEPENDENT**2:
+            others = [n for n, c in zip(names, share, strict=False) if abs(c) > _NAMED]
+            raise ValueError(
+                f"{names[k]} depends on {', '.join(others)} on the nodes of the rule: "
+                f"leave one of them out"
+            )
+
+
+class GroupMoments(NamedTuple):
+    """Weighted sums of `g0 = f - sum_k pivot_k e_k`, from which those of f follow
+    without cancellation. No derivative flows through the pivot. Directions that are
+    orthonormal have neither `cross` nor `overlaps`."""
+
+    pivot: Array
+    "about `Q[d_k . f]`, shape (..., p)"
+    residual: Array
+    "`Q[d_k . g0]`, shape (..., p)"
+    square: Array
+    "`<g0, g0>`, shape (...)"
+    cross: Array | None = None
+    "`<e_k, g0>`, shape (..., p)"
+    overlaps: Array | None = None
+    "`<e_k, e_l>`, shape (p, p)"
+
+
+def solve_group(
+    moments: GroupMoments,
+    *,
+    means: Array,
+    quadratic: Array | None,
+    free: Array | None = None,
+    rounding: float | Array,
+    floor: RelativeFloor | AbsoluteFloor,
+    nearest: bool = True,
+    field: Any,
+) -> Correction:
+    """The correction of a group: level, pivot and offset are those of the directions,
+    on the last axis.
+
+    **Arguments:**
+
+    - `means`: the targets of the test functions, of the shape of the pivot.
+    - `quadratic`: the target s, of the shape of the square; None for linear moments
+        alone.
+    - `free`: `s - |m|^2` for orthonormal directions, where it is known with more
+        digits than these two have.
+    - `rounding`, `field`: as for `solve`.
+    """
+    xp = namespace(moments.square)
+    pivot, offset, square = moments.pivot, moments.residual, moments.square
+    dot = lambda a, b: xp.sum(a * b, -1)
+    finite = xp.isfinite(square) & xp.all(xp.isfinite(pivot), -1)
+    if quadratic is None:
+        one = xp.ones_like(square)
+        worst = lambda a: xp.amax(xp.abs(a), -1)
+        status = shift_status(worst(means), worst(pivot), worst(offset), field)
+        return Correction(one, means, pivot, offset, status)
+    shape = (rounding, floor, nearest, field)
+    if means.shape[-1] == 0:
+        scale, status = scale_alone(square, quadratic, finite, *shape)
+        return Correction(scale, means, pivot, offset, status)
+    if moments.overlaps is None:
+        raw = square - dot(offset, offset)
+        along = beyond = xp.zeros_like(square)
+        length, whole = dot(means, means), dot(pivot + offset, pivot + offset)
+    else:
+        assert moments.cross is not None
+        of = lambda a: a @ moments.overlaps
+        # <e_k, g>
+        left = moments.cross - of(offset)
+        raw = square - dot(offset, moments.cross + left)
+        along, beyond = dot(means, left), dot(pivot + offset, left)
+        length = dot(means, of(means))
+        whole = dot(pivot + offset, of(pivot + offset))
+    raw = raw.clip(min=0.0)
+    parts = Parts(
+        raw=raw,
+        whole=(raw + 2.0 * beyond + whole).clip(min=0.0),
+        along=along,
+        beyond=beyond,
+        free=quadratic - length if free is None else free,
+        size=xp.abs(quadratic),
+        size_below=0.0,
+        level=xp.sqrt(xp.where(length > 0.0, length, 1.0)) * (length > 0.0),
+        finite=finite,
+    )
+    scale, status = scale_of(parts, *shape)
+    return Correction(scale, means, pivot, offset, status)

@@ -120,4 +120,10 @@ def _section(part: _Part, folder: Path, page: Path) -> list[str]:
     origins = {(row["command"], row["versions"], row["machine"]): None for row in rows}
     for command, versions, machine in origins:
         lines += [f"`{command}` ({versions}; {machine})", ""]
+    spent = sum(s for row in rows.where("seconds") for s in row["values"] if s)
+    if spent >= 3600.0:
+        lines += [
+            f"The trainings took {spent / 3600.0:.1f} hours on one core each.",
+            "",
+        ]
     return lines

@@ -283,13 +283,15 @@ def _claims(rows: Rows) -> list[Claim]:
         for points in rows.known("points")
     }
     l2 = {m: _median(rows, "l2", method=m) for m in rows.known("method")}
-    better = [
-        rows.one("l2", **(row["case"] | {"method": "SDIFP"})) < row["measured"]
+    pairs = [
+        (rows.one("l2", **(row["case"] | {"method": "SDIFP"})), row["measured"])
         for row in rows.where("l2", method="PostHoc")
     ]
+    better = [ours < theirs for ours, theirs in pairs if None not in (ours, theirs)]
     shown = [m for m in ("Plain", "PostHoc", "SDIFP", "PINN-proj") if m in l2]
     errors = ", ".join(f"{m} {l2[m]:.1e}" for m in shown)
     best = CONFIRMED if all(better) else CONDITION
+    more_nodes = _more_nodes(rows) if set(_SHORT) <= set(rows.known("method")) else []
     everywhere = CONFIRMED if worst["continuum"] < 1e-6 else CONDITION
     return [
         Claim(
@@ -325,6 +327,27 @@ def _claims(rows: Rows) -> list[Claim]:
             f"In {sum(better)} of {len(better)} cases, at equal steps, of which one of "
             f"SDIFP costs more. Median relative L2 error: {errors}.",
         ),
+        *more_nodes,
+    ]
+
+
+def _more_nodes(rows: Rows) -> list[Claim]:
+    """What ten times the Monte Carlo nodes change, in short trainings."""
+    few, many = (
+        {q: _median(rows, q, method=m) for q in ("c2_continuum", "l2", "seconds")}
+        for m in _SHORT
+    )
+    return [
+        Claim(
+            "(Not in the paper:) 100 000 Monte Carlo nodes instead of 10 000 give a "
+            "better solution.",
+            CONFIRMED if many["l2"] < 0.8 * few["l2"] else NOT,
+            f"In {_SHORT_STEPS} steps on advection in one dimension: relative L2 "
+            f"{many['l2']:.2g} instead of {few['l2']:.2g}, and c2 in the continuum off "
+            f"by {many['c2_continuum']:.0e} instead of {few['c2_continuum']:.0e}, in "
+            f"{many['seconds'] / few['seconds']:.0f} times the time. The whole "
+            f"trainings have 10 000.",
+        )
     ]
 
 
@@ -348,7 +371,11 @@ STUDY = Study(
         "independent, finer rule), and on 10 000 random points. PINN-SC is a penalty, "
         "PINN-proj a projection on a fixed grid in the graph, PostHoc a plain training "
         "that is corrected afterwards; SDIFP has the rule that suits the box, and "
-        "Monte Carlo nodes as in the paper. The paper shows advection only."
+        "Monte Carlo nodes as in the paper. The paper shows advection only. Full "
+        "setting: 4 hidden layers of 128, Adam from 1e-3 decaying linearly over 10 000 "
+        "steps, 100 residual points per step (50 at each of two times; the fixed grid "
+        "has 64 fixed times, of which two are drawn in each step), 10 000 Monte Carlo "
+        "nodes, trained in float32 and measured in float64 on the same nodes."
     ),
     cases=cases,
     measure=measure,

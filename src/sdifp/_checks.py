@@ -12,6 +12,7 @@ from jaxtyping import Array
 from ._core import SUM_TOLERANCE as SUM_TOLERANCE
 from ._core import check_count as check_count
 from ._core import check_finite as check_finite
+from ._core import check_known as check_known
 from ._core import check_positive as check_positive
 from ._core import check_profile as check_profile
 from ._core import check_volume as check_volume

@@ -9,6 +9,7 @@ from ._certificate import assemble as assemble
 from ._checks import SUM_TOLERANCE as SUM_TOLERANCE
 from ._checks import check_count as check_count
 from ._checks import check_finite as check_finite
+from ._checks import check_known as check_known
 from ._checks import check_positive as check_positive
 from ._checks import check_profile as check_profile
 from ._checks import check_volume as check_volume

@@ -23,6 +23,25 @@ def check_finite(name: str, array: object) -> None:
         )
 
 
+def check_known(name: str, array: object, shape: tuple[int | None, ...]) -> np.ndarray:
+    """An array of known, finite numbers in double precision, of a shape in which None
+    stands for any number."""
+    try:
+        out = np.asarray(array, np.float64)
+    except Exception as error:
+        raise TypeError(
+            f"{name} must be an array of known numbers, got {type(array).__name__}"
+        ) from error
+    if out.ndim != len(shape) or any(
+        wanted not in (None, got) for got, wanted in zip(out.shape, shape, strict=True)
+    ):
+        entries = [str(wanted or "any") for wanted in shape]
+        text = f"({entries[0]},)" if len(entries) == 1 else f"({', '.join(entries)})"
+        raise ValueError(f"{name} must have shape {text}, got {out.shape}")
+    check_finite(name, out)
+    return out
+
+
 def check_weights(weights: Any, size: int) -> np.ndarray:
     """Weights, an array, as float64: positive, finite, `size` of them, with sum 1."""
     if weights.shape != (size,):

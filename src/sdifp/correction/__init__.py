@@ -14,6 +14,8 @@ from ._moments import merge_moments as merge_moments
 from ._moments import moments as moments
 from ._moments import moments_about as moments_about
 from ._moments import moments_of_part as moments_of_part
+from ._positive import PositiveProjection as PositiveProjection
+from ._positive import project_positive as project_positive
 from ._project import Projection as Projection
 from ._project import correct as correct
 from ._project import least_second_moment as least_second_moment
@@ -23,9 +25,10 @@ from ._project import project_euclidean as project_euclidean
 # What users find here; the other names are for the rest of the library.
 # fmt: off
 __all__ = [
-    "AbsoluteFloor", "Correction", "InvariantProjection", "Moments", "Projection",
-    "RelativeFloor", "Status", "coefficient_derivatives", "continuum_errors", "correct",
-    "floor_perturbation", "least_second_moment", "merge_moments", "moments",
-    "moments_of_part", "project", "project_euclidean", "project_invariants",
+    "AbsoluteFloor", "Correction", "InvariantProjection", "Moments",
+    "PositiveProjection", "Projection", "RelativeFloor", "Status",
+    "coefficient_derivatives", "continuum_errors", "correct", "floor_perturbation",
+    "least_second_moment", "merge_moments", "moments", "moments_of_part", "project",
+    "project_euclidean", "project_invariants", "project_positive",
 ]
 # fmt: on

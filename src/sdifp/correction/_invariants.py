@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import (
-    SUM_TOLERANCE,
     check_finite,
     check_floating,
+    check_known,
     check_weights,
     is_concrete,
 )
@@ -122,20 +122,19 @@ def project_invariants(
     if moments is None and quadratic is None:
         raise ValueError("give a target: moments with means, quadratic, or both")
     none = np.zeros((0, n, size))
-    psi = _known("moments", none if moments is None else moments, (None, n, size))
-    weights = _known("weights", weights, (size,))
-    check_weights(weights, size)
-    if abs(weights.sum() - 1.0) > SUM_TOLERANCE:
-        raise ValueError(f"weights must sum to 1, got {weights.sum():.6g}")
+    psi = check_known("moments", none if moments is None else moments, (None, n, size))
+    weights = check_weights(check_known("weights", weights, (size,)), size)
     names = names or [f"moment {k}" for k in range(len(psi))]
     if len(names) != len(psi):
         raise ValueError(
             f"names must have one entry for each of {len(psi)} moments, got {names!r}"
         )
-    own = None if metric is None else _known("metric", metric, (n, n, size))
+    own = None if metric is None else check_known("metric", metric, (n, n, size))
     if own is not None:
         _check_metric(own)
-    chi = None if directions is None else _known("directions", directions, psi.shape)
+    chi = (
+        None if directions is None else check_known("directions", directions, psi.shape)
+    )
     targets = _targets("means", means, values.shape[:-2], (len(psi),))
     basis, targets, digits = _basis(psi, targets, weights, own, chi, names)
     square, free = None, None
@@ -237,24 +236,6 @@ def _raised(metric: np.ndarray, psi: np.ndarray) -> np.ndarray:
 def _lowered(metric: Numbers, v: Array) -> Array:
     """`R v` on each node."""
     return jnp.einsum("ijm,...jm->...im", metric, v)
-
-
-def _known(name: str, array: object, shape: tuple[int | None, ...]) -> np.ndarray:
-    """An array of known numbers in double precision, of this shape."""
-    try:
-        out = np.asarray(array, np.float64)
-    except Exception as error:
-        raise TypeError(
-            f"{name} must be an array of known numbers, got {type(array).__name__}"
-        ) from error
-    fits = len(out.shape) == len(shape) and all(
-        b in (None, a) for a, b in zip(out.shape, shape, strict=True)
-    )
-    if not fits:
-        wanted = ", ".join("any" if b is None else str(b) for b in shape)
-        raise ValueError(f"{name} must have shape ({wanted}), got {out.shape}")
-    check_finite(name, out)
-    return out
 
 
 def _targets(

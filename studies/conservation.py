@@ -391,8 +391,8 @@ STUDY = Study(
         "l2": "relative L2",
     },
     draw=_draw,
-    alt="Errors of both integrals and of the solution for seven methods, four "
-    "equations and three dimensions",
+    alt="Errors of both integrals and of the solution for all methods, equations and "
+    "dimensions",
     claims=_claims,
     paper=_paper,
     reasons={"c1_rule": WHY, "c2_rule": WHY},

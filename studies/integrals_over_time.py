@@ -130,7 +130,7 @@ STUDY = Study(
         "c2_continuum": "c2, continuum",
     },
     draw=_draw,
-    alt="Errors of mass and squared norm over time for seven methods",
+    alt="Errors of mass and squared norm over time for all methods",
     claims=_claims,
     reasons=conservation.STUDY.reasons,
     seeds=conservation.STUDY.seeds,

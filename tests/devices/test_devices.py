@@ -128,6 +128,16 @@ TRAININGS = {
         sdifp.training.SDIFP(sdifp.field.Lagged(3, 50)),
         {**ADAM, "nodes": 8192},
     ),
+    "interpolated": (
+        "advection",
+        sdifp.training.SDIFP(sdifp.field.Interpolated(4, sdifp.field.Subsampled(50))),
+        {**ADAM, "nodes": 8192, "points": RandomPoints(8, 4)},
+    ),
+    "interpolated, second order": (
+        "advection",
+        sdifp.training.SDIFP(sdifp.field.Interpolated(4)),
+        {**LM, "nodes": 64, "points": RandomPoints(8, 4)},
+    ),
     "warm-up": (
         "reaction_diffusion(5)",
         sdifp.training.SDIFP(),

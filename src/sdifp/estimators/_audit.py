@@ -248,7 +248,7 @@ def audit(
             f"the full gradient must be finite and not zero, got norm {size}"
         )
     shared, length = None, 0.0
-    honest = not isinstance(as_field(u).gradient, Detached | MiniBatch)
+    honest = not isinstance(_mode(u), Detached | MiniBatch)
     if honest and len(sizes) == 1 and sizes[0] <= _MOST_TERMS:
         centred = functools.partial(_centred_squares, residual, x, t, sizes[0])
         shared, _ = compiled(lambda u, _: Estimate(centred(u), None))(params, key)
@@ -256,7 +256,7 @@ def audit(
     variance = None
     if shared is not None:
         variance = variance_of(residual, u, x, t, sizes[0], size)
-    plain = not isinstance(as_field(u).gradient, Subsampled | Lagged)
+    plain = not isinstance(_mode(u), Subsampled | Lagged)
     runs = {name: estimated(e) for name, e in estimators.items()}
     once = {name: functools.partial(run, params, key) for name, run in runs.items()}
     times = interleaved(9, once)
@@ -307,9 +307,15 @@ def audit(
     return Audit(tuple(rows), size, *facts)
 
 
+def _mode(u: Any) -> Any:
+    """How the nodes of a field are differentiated; None for one without any."""
+    mode = as_field(u).gradient
+    return getattr(mode, "gradient", mode)
+
+
 def _note(u: Any) -> str | None:
     """What a field's gradient mode adds to the error of every estimator."""
-    mode = as_field(u).gradient
+    mode = _mode(u)
     if not isinstance(mode, Subsampled | Lagged | MiniBatch | Detached):
         return None
     error, name = "bias", "Detached()"

@@ -12,7 +12,7 @@ from ._recipe import Recipe
 from ._window import Window
 
 # Of a warning: in the code that calls `train`.
-_LEVEL = 5
+_LEVEL = 4
 
 
 def warn_of_precision(recipe: Recipe) -> None:

@@ -35,7 +35,7 @@ def check_known(name: str, array: object, shape: tuple[int | None, ...]) -> np.n
     if out.ndim != len(shape) or any(
         wanted not in (None, got) for got, wanted in zip(out.shape, shape, strict=True)
     ):
-        entries = [str(wanted or "any") for wanted in shape]
+        entries = ["any" if wanted is None else str(wanted) for wanted in shape]
         text = f"({entries[0]},)" if len(entries) == 1 else f"({', '.join(entries)})"
         raise ValueError(f"{name} must have shape {text}, got {out.shape}")
     check_finite(name, out)

@@ -159,7 +159,7 @@ def scale_of(
         centre=-along / kept,
         towards=raw + beyond,
         level=level,
-        finite=parts.finite,
+        finite=parts.finite & xp.isfinite(parts.free) & xp.isfinite(parts.size),
         nearest=nearest,
         field=field,
     )

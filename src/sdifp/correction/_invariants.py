@@ -112,6 +112,10 @@ def project_invariants(
         >>> print(f"{weights @ got.values[0]:.4f} {weights @ (x * got.values[0]):.4f}")
         1.0000 0.6000
     """
+    if not isinstance(floor, RelativeFloor | AbsoluteFloor):
+        raise TypeError(
+            f"floor must be a RelativeFloor or an AbsoluteFloor, got {floor!r}"
+        )
     values = check_floating("values", values)
     if values.ndim < 2 or 0 in values.shape[-2:]:
         raise ValueError(
@@ -119,7 +123,7 @@ def project_invariants(
             f"of each, got shape {values.shape}"
         )
     n, size = values.shape[-2:]
-    if moments is None and quadratic is None:
+    if (moments is None or not len(moments)) and quadratic is None:
         raise ValueError("give a target: moments with means, quadratic, or both")
     none = np.zeros((0, n, size))
     psi = check_known("moments", none if moments is None else moments, (None, n, size))
@@ -156,7 +160,7 @@ def _project(
     means: Numbers,
     quadratic: Numbers | None,
     free: Numbers | None,
-    digits: float,
+    digits: Numbers,
     floor: RelativeFloor | AbsoluteFloor,
 ) -> InvariantProjection:
     dtype, batch = accumulator(), values.shape[:-2]
@@ -201,27 +205,27 @@ def _basis(
     metric: np.ndarray | None,
     chi: np.ndarray | None,
     names: list[str],
-) -> tuple[_Directions, Numbers, float]:
+) -> tuple[_Directions, Numbers, Numbers]:
     """Test functions and directions, the targets of these, and how many times the
     rounding of the targets they may be off by."""
     if not len(psi):
-        return _Directions(psi, psi, metric, weights, True), means, 1.0
+        return _Directions(psi, psi, metric, weights, True), means, np.ones(())
     if chi is not None:
         # Twice: the second time mends the rounding of the first.
         for _ in range(2):
             coupling = np.einsum("knm,lnm,m->kl", psi, chi, weights)
-            if np.linalg.cond(coupling / np.abs(coupling).max()) > 1e12:
+            if not np.any(coupling) or not np.linalg.cond(coupling) <= 1e12:
                 raise ValueError(
                     f"directions cannot change {', '.join(names)} independently: "
                     f"Q[moment . direction] is singular"
                 )
             chi = np.einsum("lnm,lk->knm", chi, np.linalg.inv(coupling))
-        return _Directions(psi, chi, metric, weights, False), means, 1.0
+        return _Directions(psi, chi, metric, weights, False), means, np.ones(())
     raised = lambda d: d if metric is None else _raised(metric, d)
     check_independent(names, np.einsum("knm,lnm,m->kl", psi, raised(psi), weights))
     change = orthonormalised(psi, raised, weights)
     tests = change(psi)
-    digits = float(max(1.0, (1.0 / np.diag(change.first)).max()))
+    digits = np.asarray(max(1.0, (1.0 / np.diag(change.first)).max()))
     own = _Directions(tests, raised(tests), metric, weights, True)
     xp = jnp if isinstance(means, jax.Array) else np
     return own, xp.moveaxis(change(xp.moveaxis(means, -1, 0)), 0, -1), digits
@@ -242,12 +246,17 @@ def _targets(
     name: str, given: object, batch: tuple[int, ...], own: tuple[int, ...]
 ) -> Numbers:
     """Arrays of JAX as they are, all others in NumPy, in double precision."""
-    out: Numbers = given if isinstance(given, jax.Array) else np.asarray(given, float)
+    out: Numbers
+    try:
+        out = given if isinstance(given, jax.Array) else np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} must be an array of real numbers, got {given!r}"
+        ) from None
     if out.shape not in (own, (*batch, *own)):
-        raise ValueError(
-            f"{name} must have shape {own} or {(*batch, *own)}, got {out.shape}"
-        )
-    if isinstance(out, np.ndarray):
+        either = f"{own} or {(*batch, *own)}" if batch else f"{own}"
+        raise ValueError(f"{name} must have shape {either}, got {out.shape}")
+    if is_concrete(out):
         check_finite(name, out)
     return out
 

@@ -1,6 +1,7 @@
 """Positive fields with prescribed moments: scaled, raised to a power, or tilted."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -52,7 +53,8 @@ def project_positive(
     throw: bool = True,
 ) -> PositiveProjection:
     """Give a positive field on the nodes of a rule prescribed moments; it stays
-    positive, and the moments are exact on the rule.
+    positive (values that are tiny beside the largest may underflow to zero), and the
+    moments are exact on the rule.
 
     With `Q[v] = sum_i w_i v_i`, the result has `Q[u] = mean` and is
 
@@ -65,7 +67,7 @@ def project_positive(
 
     - `values`: the raw field on the nodes, all positive, nodes on the last axis.
     - `weights`: of the rule, positive, with sum 1.
-    - `mean`: the target m, positive.
+    - `mean`: the target m, positive. All targets must be known numbers.
     - `second_moment`: the target `Q[u^2]`, between `mean^2` and `mean^2` over the
         weight of the nodes where f is largest.
     - `moments`: functions psi_k on the nodes, such as x and x^2 for the mean and the
@@ -94,8 +96,10 @@ def project_positive(
             f"values must have the nodes on their last axis, at least one node, got "
             f"shape {values.shape}"
         )
-    weights = check_weights(check_known("weights", weights, (size,)), size)
-    if is_concrete(values):
+    w = check_weights(check_known("weights", weights, (size,)), size)
+    # Their sum may be off by rounding, which a second moment near its bound would see.
+    w = w / w.sum()
+    if is_concrete(values) and values.size:
         check_finite("values", values)
         least = float(np.min(values))
         if not least > 0.0:
@@ -103,27 +107,32 @@ def project_positive(
                 f"values must be positive, got {least:.3g}: take exp, softplus or the "
                 f"square of a network; a signed field cannot be scaled to a mean"
             )
+    for name, given in (("mean", mean), ("second_moment", second_moment)):
+        traced = isinstance(given, jax.core.Tracer)
+        if given is not None and (traced or np.ndim(given) > 0):
+            raise TypeError(f"{name} must be a known number, got {given!r}")
     check_positive("mean", mean)
     ratio = None
     if second_moment is not None:
         check_positive("second_moment", second_moment)
         ratio = np.asarray(np.log(second_moment) - 2.0 * np.log(mean))
         # The logarithms of two rounded numbers that are equal.
-        ratio = np.where(abs(ratio) <= 8 * np.finfo(float).eps, 0.0, ratio)
+        eps = float(jnp.finfo(accumulator()).eps)
+        ratio = np.where(abs(ratio) <= 8 * eps, 0.0, ratio)
         if moments is not None:
             raise ValueError("give second_moment or moments, not both")
     none = np.zeros((0, size))
     psi = check_known("moments", none if moments is None else moments, (None, size))
     targets = check_known("means", means, (len(psi),)) / mean
-    tests, to_given = _tests(psi, targets, weights)
+    tests, to_given = _tests(psi, targets, w)
     flat = jnp.asarray(values).reshape(-1, size)
     shaped = lambda a: a.reshape(*values.shape[:-1], *a.shape[1:])
-    found = _project(flat, weights, np.asarray(mean, float), ratio, tests)
+    found = _project(flat, w, np.asarray(mean, float), ratio, tests)
     u, power, tilt, status = map(shaped, found)
     out = PositiveProjection(u, power, tilt @ to_given, status)
-    if throw and is_concrete(status):
+    if throw and is_concrete(status) and status.size:
         first = values.reshape(-1, size)[np.argmax(np.asarray(status).reshape(-1))]
-        _raise_unless_met(np.asarray(status), first, weights, ratio, targets)
+        _raise_unless_met(np.asarray(status), first, w, ratio, targets)
     return out
 
 
@@ -155,9 +164,12 @@ def _project(
     """Values, power, tilt and status of each field of a batch."""
     dtype = accumulator()
     w, psi = jnp.asarray(weights, dtype), jnp.asarray(tests, dtype)
+    m = jnp.asarray(mean, dtype)
 
     def one(f: Array) -> tuple[Array, Array, Array, Array]:
-        logs = jnp.log(f.astype(dtype))
+        raw = f.astype(dtype)
+        # Relative to the largest, whose logarithm is zero to the last bit.
+        logs = jnp.log(raw / jax.lax.stop_gradient(jnp.max(raw)))
         power, tilt = jnp.ones((), dtype), jnp.zeros(len(psi), dtype)
         met = jnp.asarray(True)
         if ratio is not None:
@@ -166,13 +178,14 @@ def _project(
             tilt, met = _tilt(logs, w, psi)
         raised = power * logs + tilt @ psi
         raised = raised - jax.lax.stop_gradient(jnp.max(raised))
-        u = (mean * jnp.exp(raised) / jnp.sum(w * jnp.exp(raised))).astype(f.dtype)
+        u = (m * jnp.exp(raised) / jnp.sum(w * jnp.exp(raised))).astype(f.dtype)
         status = jnp.where(met, Status.REGULAR, Status.INFEASIBLE)
         if ratio is not None:
             flat = (jnp.max(logs) == jnp.min(logs)) & (ratio > 0.0)
             status = jnp.where(flat, Status.DEGENERATE, status)
             status = jnp.where(ratio == 0.0, Status.CONSTANT, status)
-        finite = jnp.all(jnp.isfinite(u))
+        status = jnp.where(jnp.any(u > 0.0), status, Status.UNDERFLOW)
+        finite = jnp.all(jnp.isfinite(u)) & jnp.all(raw > 0.0)
         status = jnp.where(finite, status, Status.NOT_FINITE).astype(jnp.int32)
         return u, power, tilt, status
 
@@ -198,7 +211,7 @@ def _power(logs: Array, w: Array, ratio: Numbers) -> tuple[Array, Array]:
     met = (ratio > 0.0) & (ratio < -jnp.log(top))
     start = jnp.where(met, jnp.sqrt(jnp.abs(ratio) / (w @ fixed**2)), 0.0)
 
-    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(state: Any) -> Any:
         q, low, high, _, count = state
         value, slope = terms(q, fixed)
         below = value < ratio
@@ -216,10 +229,11 @@ def _power(logs: Array, w: Array, ratio: Numbers) -> tuple[Array, Array]:
     zero, far = jnp.zeros_like(start), jnp.full_like(start, jnp.inf)
     q = jax.lax.while_loop(going, step, (start, zero, far, ~met, jnp.asarray(0)))[0]
     centred = logs - w @ logs
+    met = met & (terms(q, jax.lax.stop_gradient(centred))[1] > 0.0)
     for _ in range(_LIVE_STEPS):
         value, slope = terms(q, centred)
         q = q - jnp.where(met, value - ratio, 0.0) / jnp.where(met, slope, 1.0)
-    return q, met
+    return q, met & (q > 0.0)
 
 
 def _tilt(logs: Array, w: Array, psi: Array) -> tuple[Array, Array]:
@@ -240,7 +254,7 @@ def _tilt(logs: Array, w: Array, psi: Array) -> tuple[Array, Array]:
     eps = float(jnp.finfo(logs.dtype).eps)
     least = lambda tilt: terms(tilt, fixed)[0]
 
-    def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(state: Any) -> Any:
         tilt, _, count = state
         value, slope, curve = terms(tilt, fixed)
         move = -jnp.linalg.solve(curve, slope)
@@ -257,7 +271,11 @@ def _tilt(logs: Array, w: Array, psi: Array) -> tuple[Array, Array]:
     going = lambda s: ~s[1] & (s[2] < _MOST_STEPS)
     start = (jnp.zeros(len(psi), logs.dtype), jnp.asarray(False), jnp.asarray(0))
     tilt = jax.lax.while_loop(going, step, start)[0]
-    met = jnp.max(jnp.abs(terms(tilt, fixed)[1])) <= 1e3 * eps
+    _, slope, curve = terms(tilt, fixed)
+    # On the boundary of the hull the mass is on so few nodes that nothing varies.
+    met = (jnp.max(jnp.abs(slope)) <= 1e3 * eps) & (
+        jnp.linalg.eigvalsh(curve)[0] > eps * jnp.linalg.eigvalsh(curve)[-1]
+    )
     for _ in range(_LIVE_STEPS):
         _, slope, curve = terms(tilt, logs)
         safe = jnp.where(met, curve, jnp.eye(len(psi), dtype=curve.dtype))
@@ -279,6 +297,8 @@ def _raise_unless_met(
     f = np.asarray(values, np.float64)
     if worst == Status.NOT_FINITE:
         reason = "the corrected field overflows its dtype"
+    elif worst == Status.UNDERFLOW:
+        reason = "the corrected field underflows its dtype; rescale it"
     elif worst == Status.DEGENERATE:
         reason = "the field is constant on the nodes, so no power changes it"
     elif ratio is not None:

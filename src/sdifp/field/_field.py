@@ -108,7 +108,8 @@ class ConservedField(Field):
 
     def tabulated(self, start: ArrayLike, length: ArrayLike) -> "ConservedField":
         """The same with its moments interpolated over an interval of time, for one
-        training step; callable inside `jit`. Needs `Interpolated` or `Lagged`.
+        training step: they are those of this network on this rule. Callable inside
+        `jit`. Needs `Interpolated` or `Lagged`, and a network with time.
 
         **Arguments:**
 
@@ -119,6 +120,8 @@ class ConservedField(Field):
                 f"gradient must be Interpolated or Lagged for a table of moments, got "
                 f"{self.gradient!r}"
             )
+        if not self.has_time:
+            raise ValueError("a network without time has no moments to interpolate")
         table = self.gradient.tabulate(self, start, length)
         return self.with_gradient(self.gradient.keep(table))
 

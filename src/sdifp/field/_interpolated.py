@@ -20,8 +20,9 @@ class Interpolated(GradientMode):
     the number of times in a batch, and interpolated in between with all their
     derivatives. For batches in which every point has a time of its own: each time would
     cost a quadrature otherwise. **While it trains, the integrals hold up to the error
-    of the interpolation**, which is spectrally small and reported; the trained field is
-    exact at every time. Outside training it is `gradient`.
+    of the interpolation**, which is reported and falls spectrally with `times`; the
+    trained field is exact at every time. Outside training it is `gradient`. Times
+    outside of the window are not covered.
 
     **Arguments:**
 
@@ -34,10 +35,11 @@ class Interpolated(GradientMode):
     table: MomentTable | None = None
 
     def __check_init__(self) -> None:
-        if hasattr(self.gradient, "table"):
+        known = isinstance(self.gradient, GradientMode)
+        if not known or hasattr(self.gradient, "table"):
             raise ValueError(
-                f"gradient must be Exact, Subsampled, Detached or MiniBatch, got "
-                f"{self.gradient!r}, which interpolates in time itself"
+                f"gradient must be a mode that does not interpolate in time itself: "
+                f"Exact, Subsampled, Detached or MiniBatch, got {self.gradient!r}"
             )
 
     def moments(

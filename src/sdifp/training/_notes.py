@@ -46,8 +46,9 @@ def warn_of_interpolation(window: Window) -> None:
 def interpolation_note(times: int, error: float) -> str:
     """What held in training."""
     return (
-        f"in training the moments were interpolated between {times} times of each "
-        f"window: in between, the integrals held to {error:.1e} on its rule"
+        f"in training the moments were interpolated between {times} times of a window: "
+        f"in between, at the end of the last one, the integrals held to {error:.1e} on "
+        f"its rule"
     )
 
 

@@ -330,3 +330,18 @@ def test_traced_functions_are_refused(as_user):
     f, w, psi, _, means, _ = draw((2, 2, 33), set(), 0)
     with pytest.raises(TypeError, match="moments must be an array of known numbers"):
         jax.jit(lambda psi: project_invariants(f, w, psi, means).values)(psi)
+
+
+@pytest.mark.parametrize("infinite", [np.inf, np.nan])
+def test_targets_of_jax_that_are_not_finite_are_refused(infinite):
+    f, w, psi, _, means, _ = draw((2, 2, 33), set(), 0)
+    with pytest.raises(ValueError, match=f"quadratic must be finite, got .*{infinite}"):
+        project_invariants(f, w, psi, means, quadratic=jnp.asarray(infinite))
+    inside = jax.jit(lambda s: project_invariants(f, w, psi, means, quadratic=s).status)
+    assert int(inside(infinite)) == Status.NOT_FINITE
+
+
+def test_directions_that_vanish_are_refused():
+    f, w, psi, _, means, _ = draw((2, 2, 33), set(), 0)
+    with pytest.raises(ValueError, match="directions cannot change"):
+        project_invariants(f, w, psi, means, directions=0.0 * psi)

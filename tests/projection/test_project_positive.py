@@ -242,3 +242,26 @@ def test_bad_input_is_named(change, words, as_user):
     given = {"values": np.ones(5), "weights": np.full(5, 0.2), "mean": 1.0} | change
     with pytest.raises(ValueError, match=words):
         project_positive(**given)
+
+
+def test_weights_that_are_rounded_are_normalised():
+    """A second moment near its bound sees a sum that is off by rounding."""
+    f, w, _ = draw(33, -1.0, 1.0, 10)
+    rough = w.astype(np.float32)
+    got = project_positive(f, rough, mean=1.0, second_moment=1.0 + 1e-9)
+    own = rough.astype(float) / rough.astype(float).sum()
+    u = np.asarray(got.values)
+    assert int(got.status) == Status.REGULAR
+    assert own @ u**2 == pytest.approx(1.0 + 1e-9, abs=1e-14)
+
+
+def test_an_empty_batch_stays_empty():
+    got = project_positive(np.ones((0, 5)), np.full(5, 0.2), mean=1.0)
+    assert got.values.shape == (0, 5)
+
+
+@pytest.mark.parametrize("name", ["mean", "second_moment"])
+def test_targets_must_be_known(name, as_user):
+    given = {"mean": 1.0, name: np.asarray([1.0, 2.0])}
+    with pytest.raises(TypeError, match=f"{name} must be a known number"):
+        project_positive(np.ones(5), np.full(5, 0.2), **given)

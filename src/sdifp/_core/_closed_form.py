@@ -161,6 +161,16 @@ class Moments(NamedTuple):
         own = {n: getattr(self, n) for n in ("pivot", "residual", "cross", "square")}
         return self._replace(**{n: a[..., k] for n, a in own.items()})
 
+    @property
+    def sums(self) -> tuple[Array, Array, Array]:
+        """Those that depend on the field, linear in the weights."""
+        return self.residual, self.cross, self.square
+
+    def with_sums(self, sums: tuple[Array, Array, Array]) -> "Moments":
+        """The same with other such sums."""
+        residual, cross, square = sums
+        return self._replace(residual=residual, cross=cross, square=square)
+
     def about(self, pivot: Array) -> "Moments":
         """The same moments, represented about another pivot."""
         step = self.pivot - pivot

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_count
-from ..correction import Correction
 from ..field import as_field
 from ..operators import (
     Batch,
@@ -79,7 +78,7 @@ class Estimator(eqx.Module):
         u: Any,
         batch: Batch,
         key: Array,
-        series: Correction | None = None,
+        series: Any = None,
     ) -> Estimate:
         """The estimate, once the nodes of the field's gradient are drawn.
 
@@ -100,7 +99,7 @@ class _Drawn(Estimator):
         u: Any,
         batch: Batch,
         key: Array,
-        series: Correction | None = None,
+        series: Any = None,
     ) -> Estimate:
         own: Any = self
         operators = self.draw(residual.operator, key)

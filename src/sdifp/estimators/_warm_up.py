@@ -7,7 +7,6 @@ import jax
 from jaxtyping import Array, Bool, Int
 
 from .._checks import check_count
-from ..correction import Correction
 from ..operators import Batch, Residual
 from ._estimators import Estimate, Estimator
 
@@ -45,7 +44,7 @@ class WarmUp(Estimator):
         u: Any,
         batch: Batch,
         key: Array,
-        series: Correction | None = None,
+        series: Any = None,
     ) -> Estimate:
         return self.late.estimate(residual, u, batch, key, series)
 
@@ -69,7 +68,7 @@ class _Either(Estimator):
         u: Any,
         batch: Batch,
         key: Array,
-        series: Correction | None = None,
+        series: Any = None,
     ) -> Estimate:
         # As arguments of the branches: what they close over they cannot differentiate.
         given = (residual, u, batch, key, series)

@@ -10,6 +10,7 @@ from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant
 from ..quadrature import QuadratureRule
+from ._components import ByComponent
 from ._field import ConservedField
 from ._gradient import Exact, GradientMode
 from ._slice import TargetLike, Times
@@ -81,7 +82,8 @@ def conserve(
     )
     if profile is not None:
         _check_profile(profile, rule)
-    field = ConservedField(net, rule, gradient, prescribed, profile, floor, has_time)
+    family = ByComponent(prescribed, profile, floor)
+    field = ConservedField(net, rule, gradient, family, has_time)
     if times is not None:
         field.check(times)
     return field

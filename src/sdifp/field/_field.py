@@ -1,23 +1,23 @@
 """A network with prescribed integrals."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import Correction, Prescribed
+from .._core import Prescribed
 from .._mesh import device_count
-from ..correction import AbsoluteFloor, Moments, RelativeFloor, correct
 from ..invariants import time_list
 from ..quadrature import QuadratureRule
+from ._family import Family
 from ._gradient import GradientMode
 from ._interpolated import Interpolated
 from ._lagged import Lagged
-from ._protocol import Expansion, Field, Profile, evaluate
-from ._slice import FieldSlice, Times, target_at
+from ._protocol import Expansion, Field, Profile
+from ._slice import FieldSlice, Times
 
 if TYPE_CHECKING:
     from .._core import Certificate
@@ -34,12 +34,25 @@ class ConservedField(Field):
     net: Callable[..., Array]
     rule: QuadratureRule
     gradient: GradientMode
-    prescribed: Prescribed = eqx.field(static=True)
-    profile: Profile | None = eqx.field(static=True)
-    floor: RelativeFloor | AbsoluteFloor = eqx.field(static=True)
+    family: Family = eqx.field(static=True)
     has_time: bool = eqx.field(static=True)
 
     is_slice = False
+
+    @property
+    def prescribed(self) -> Prescribed:
+        """The invariants and their targets."""
+        return self.family.prescribed
+
+    @property
+    def profile(self) -> Profile | None:
+        """What the shift multiplies; None for 1."""
+        return self.family.profile
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether operators may act on the network and the profile by themselves."""
+        return self.family.is_affine
 
     def at(self, t: ArrayLike | None = None) -> FieldSlice:
         """The field at time t (left out if the network has no time)."""
@@ -49,17 +62,8 @@ class ConservedField(Field):
                 f"t must be one time, got shape {jnp.shape(t)}; use jax.vmap for many"
             )
         time = None if t is None else jnp.asarray(t, jnp.result_type(float, t))
-        raw, correction, means = _correction_at(self, time, device_count())
-        return FieldSlice(
-            self.net,
-            time,
-            raw,
-            correction,
-            means,
-            self.prescribed,
-            self.rule.dimension,
-            self.profile,
-        )
+        found = _solved_at(self, time, device_count())
+        return self.family.slice(self.net, time, self.rule.dimension, found)
 
     def __call__(
         self, x: Float[Array, " d"], t: ArrayLike | None = None
@@ -85,18 +89,23 @@ class ConservedField(Field):
         if t is None:
             return self.at().expand(None, 0)
 
-        def series(t: Array, order: int) -> tuple[Array, FieldSlice]:
+        def series(t: Array, order: int) -> tuple[Any, FieldSlice]:
             if order == 0:
                 now = self.at(t)
-                return jnp.stack(now.correction.coefficients, -1)[None], now
+                return jax.tree.map(lambda c: c[None], now.coefficients), now
             found, change, now = jax.jvp(
                 lambda t: series(t, order - 1), (t,), (jnp.ones_like(t),), has_aux=True
             )
-            return jnp.concatenate([found, change[-1:]]), now
+            join = lambda a, b: jnp.concatenate([a, b[-1:]])
+            return jax.tree.map(join, found, change), now
 
         found, now = series(t, order)
         now.check()
-        return Expansion(now, Correction(*jnp.moveaxis(found, -1, 0)))
+        return Expansion(now, found)
+
+    def near(self, series: Any, t: Array | None) -> Callable[..., Array]:
+        """The field as a function of (x, t) near a time, from its expansion there."""
+        return self.family.near(self.net, series, t)
 
     def over(self, net: Callable[..., Array]) -> "ConservedField":
         """The same with another network of the same kind."""
@@ -205,44 +214,11 @@ class ConservedField(Field):
 
 
 @eqx.filter_jit
-def _correction_at(
-    field: ConservedField, time: Array | None, devices: int
-) -> tuple[Moments, Correction, tuple[Array | None, ...]]:
+def _solved_at(field: ConservedField, time: Array | None, devices: int) -> Any:
     # A program for each number of devices, which `jit` does not see by itself.
     del devices
     params, rest = eqx.partition(field.net, eqx.is_inexact_array)
     # On the parameters, never on values: that would cut derivatives in x and t too.
     fixed = jax.tree.map(jax.lax.stop_gradient, field.gradient.baseline(params))
     frozen = eqx.combine(fixed, rest)
-
-    live, dead = (_OnNodes(net, time, field.profile) for net in (field.net, frozen))
-    raw = field.gradient.moments(live, dead, field.rule, time)
-    point = jax.ShapeDtypeStruct((field.rule.dimension,), jnp.result_type(float))
-    dtype = jax.eval_shape(lambda x: evaluate(field.net, x, time), point).dtype
-    scalar = raw.pivot.ndim == 0
-    parts, means = [], []
-    for k in range(field.prescribed.components):
-        own = raw if scalar else raw.component(k)
-        wanted = field.prescribed.moments(k, lambda target: target_at(target, time))
-        mean = wanted.get("mean")
-        means.append(None if mean is None else jnp.asarray(mean, own.pivot.dtype))
-        parts.append(
-            correct(own, **wanted, floor=field.floor, dtype=dtype)
-            if wanted
-            else Correction.identity(own.pivot)
-        )
-    stack = lambda *leaves: leaves[0] if scalar else jnp.stack(leaves)
-    return raw, jax.tree.map(stack, *parts), tuple(means)
-
-
-class _OnNodes(eqx.Module):
-    """A network at one time as a function of nodes, with the profile there."""
-
-    net: Callable[..., Array]
-    time: Array | None
-    profile: Callable[[Array], Array] | None = eqx.field(static=True)
-
-    def __call__(self, nodes: Array) -> tuple[Array, Array | None]:
-        values = jax.vmap(lambda x: evaluate(self.net, x, self.time))(nodes)
-        phi = None if self.profile is None else jax.vmap(self.profile)(nodes)
-        return jnp.moveaxis(values, 0, -1), phi
+    return field.family.solve(field.net, frozen, field.rule, field.gradient, time)

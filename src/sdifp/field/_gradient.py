@@ -7,7 +7,6 @@ parameters, and in its cost.
 
 import abc
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,15 +16,33 @@ from jaxtyping import Array, Float, Int
 
 from .._checks import check_count
 from .._mesh import device_local, on_each, share_of, summed
-from ..correction import Moments, merge_moments, moments_about, moments_of_part
 from ..quadrature import QuadratureRule, streamed
 
 # Rows of one evaluation of the network: enough to fill the matrix products, few
 # enough for the activations to stay in the cache.
 CHUNK = 4096
 
-Evaluate = Callable[[Array], tuple[Array, Array | None]]
-"""Nodes to values with the nodes on the last axis, and the profile, if any."""
+
+class Summand(eqx.Module):
+    """What is summed over the nodes of a rule, of a network at one time.
+
+    The sums are a tree of arrays with a `pivot`, through which no derivative flows,
+    with `sums`, those that are linear in the weights and depend on the network, and
+    with `with_sums`, the same with others.
+    """
+
+    @abc.abstractmethod
+    def part(self, nodes: Array, weights: Array) -> Any:
+        """The sums of some nodes, about a pivot of their own."""
+
+    @abc.abstractmethod
+    def about(self, pivot: Any, nodes: Array, weights: Array) -> Any:
+        """The sums of some nodes about a given pivot, plainly differentiable."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def merge(first: Any, second: Any) -> Any:
+        """The sums of two parts of a rule together."""
 
 
 class GradientMode(eqx.Module):
@@ -41,15 +58,15 @@ class GradientMode(eqx.Module):
     @abc.abstractmethod
     def moments(
         self,
-        evaluate: Evaluate,
-        frozen: Evaluate,
+        live: Summand,
+        frozen: Summand,
         rule: QuadratureRule,
         t: Array | None,
-    ) -> Moments:
-        """The moments at a time; `frozen` is `evaluate` with constant parameters."""
+    ) -> Any:
+        """The sums at a time; `frozen` is `live` with constant parameters."""
 
     def baseline(self, parameters: Any) -> Any:
-        """The parameters of `frozen`: those of `evaluate`, or of moments kept."""
+        """The parameters of `frozen`: those of `live`, or of moments kept."""
         earlier = getattr(getattr(self, "table", None), "parameters", None)
         return parameters if earlier is None else earlier
 
@@ -84,12 +101,12 @@ class Exact(GradientMode):
 
     def moments(
         self,
-        evaluate: Evaluate,
-        frozen: Evaluate,
+        live: Summand,
+        frozen: Summand,
         rule: QuadratureRule,
         t: Array | None,
-    ) -> Moments:
-        return streamed_moments(evaluate, rule, self.chunk)
+    ) -> Any:
+        return streamed_moments(live, rule, self.chunk)
 
 
 class Subsampled(GradientMode):
@@ -116,16 +133,16 @@ class Subsampled(GradientMode):
 
     def moments(
         self,
-        evaluate: Evaluate,
-        frozen: Evaluate,
+        live: Summand,
+        frozen: Summand,
         rule: QuadratureRule,
         t: Array | None,
-    ) -> Moments:
+    ) -> Any:
         if self.key is None:
-            return streamed_moments(evaluate, rule, self.chunk)
+            return streamed_moments(live, rule, self.chunk)
         whole = streamed_moments(frozen, rule, self.chunk)
         given = (self.key, self.k, self.stratified)
-        return sampled_change(whole, evaluate, frozen, rule, *given)
+        return sampled_change(whole, live, frozen, rule, *given)
 
 
 class Detached(GradientMode):
@@ -141,11 +158,11 @@ class Detached(GradientMode):
 
     def moments(
         self,
-        evaluate: Evaluate,
-        frozen: Evaluate,
+        live: Summand,
+        frozen: Summand,
         rule: QuadratureRule,
         t: Array | None,
-    ) -> Moments:
+    ) -> Any:
         return streamed_moments(frozen, rule, self.chunk)
 
 
@@ -165,63 +182,61 @@ class MiniBatch(GradientMode):
 
     def moments(
         self,
-        evaluate: Evaluate,
-        frozen: Evaluate,
+        live: Summand,
+        frozen: Summand,
         rule: QuadratureRule,
         t: Array | None,
-    ) -> Moments:
+    ) -> Any:
         if self.key is None:
-            return streamed_moments(evaluate, rule, CHUNK)
+            return streamed_moments(live, rule, CHUNK)
         index, factor = choose_nodes(self.key, rule, self.k, stratified=False)
         nodes, weights = rule.at(index)
-        values, profile = evaluate(nodes)
-        return moments_of_part(values, factor * weights, profile)
+        return live.part(nodes, factor * weights)
 
 
 def sampled_change(
-    whole: Moments,
-    evaluate: Evaluate,
-    frozen: Evaluate,
+    whole: Any,
+    live: Summand,
+    frozen: Summand,
     rule: QuadratureRule,
     key: Array,
     k: int,
     stratified: bool,
-) -> Moments:
-    """The moments of `evaluate` from those of `frozen`, by their difference on `k`
-    random nodes. It estimates the gradient with respect to the parameters and, where
-    these are other ones, the change of the moments, both without bias."""
+) -> Any:
+    """The sums of `live` from those of `frozen`, by their difference on `k` random
+    nodes. It estimates the gradient with respect to the parameters and, where these are
+    other ones, the change of the sums, both without bias."""
     index, factor = choose_nodes(key, rule, k, stratified)
-    sums = lambda m: (m.residual, m.cross, m.square)
 
     def difference(
-        pivot: Array, rule: QuadratureRule, index: Array, factor: Array, *both: Any
-    ) -> tuple[Array, ...]:
+        pivot: Any,
+        rule: QuadratureRule,
+        index: Array,
+        factor: Array,
+        *both: Summand,
+    ) -> Any:
         own = share_of(k)
         counted = jnp.where(own < k, factor[own], 0.0)
         nodes, weights = rule.at(index[own])
-        found = [device_local()(evaluate)(nodes) for evaluate in both]
-        live, dead = (
-            sums(moments_about(pivot, values, counted * weights, profile))
-            for values, profile in found
-        )
-        return summed(jax.tree.map(jnp.subtract, live, dead))
+        with device_local():
+            found = [one.about(pivot, nodes, counted * weights).sums for one in both]
+        return summed(jax.tree.map(jnp.subtract, *found))
 
     # With the same parameters it is zero in value and in every derivative by x and t.
-    change = on_each(difference, whole.pivot, rule, index, factor, evaluate, frozen)
-    return eqx.tree_at(sums, whole, jax.tree.map(jnp.add, sums(whole), change))
+    change = on_each(difference, whole.pivot, rule, index, factor, live, frozen)
+    return whole.with_sums(jax.tree.map(jnp.add, whole.sums, change))
 
 
-def streamed_moments(evaluate: Evaluate, rule: QuadratureRule, chunk: int) -> Moments:
-    """The moments on all nodes, `chunk` of them at a time, merged in fixed order."""
-    return streamed(rule, _Block(evaluate), merge_moments, chunk)
+def streamed_moments(summand: Summand, rule: QuadratureRule, chunk: int) -> Any:
+    """The sums on all nodes, `chunk` of them at a time, merged in fixed order."""
+    return streamed(rule, _Block(summand), type(summand).merge, chunk)
 
 
 class _Block(eqx.Module):
-    evaluate: Evaluate
+    summand: Summand
 
-    def __call__(self, nodes: Array, weights: Array) -> Moments:
-        values, profile = self.evaluate(nodes)
-        return moments_of_part(values, weights, profile)
+    def __call__(self, nodes: Array, weights: Array) -> Any:
+        return self.summand.part(nodes, weights)
 
 
 def choose_nodes(

@@ -1,14 +1,13 @@
 """Moments at a few times of each training step, interpolated in time."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 from jaxtyping import Array, ArrayLike
 
-from ..correction import Moments
 from ..quadrature import QuadratureRule
-from ._gradient import Evaluate, Exact, GradientMode
+from ._gradient import Exact, GradientMode, Summand
 from ._table import MomentTable, moments_over
 
 if TYPE_CHECKING:
@@ -44,13 +43,13 @@ class Interpolated(GradientMode):
 
     def moments(
         self,
-        evaluate: Evaluate,
-        frozen: Evaluate,
+        live: Summand,
+        frozen: Summand,
         rule: QuadratureRule,
         t: Array | None,
-    ) -> Moments:
+    ) -> Any:
         if self.table is None or t is None:
-            return self.gradient.moments(evaluate, frozen, rule, t)
+            return self.gradient.moments(live, frozen, rule, t)
         return self.table.at(t)
 
     def keep(self, table: MomentTable) -> "Interpolated":

@@ -1,19 +1,18 @@
 """Moments on all nodes in some training steps only, interpolated in time."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, ArrayLike
 
-from ..correction import Moments
 from ..quadrature import QuadratureRule
 from ._gradient import (
     CHUNK,
-    Evaluate,
     Exact,
     GradientMode,
+    Summand,
     sampled_change,
     streamed_moments,
 )
@@ -51,19 +50,19 @@ class Lagged(GradientMode):
 
     def moments(
         self,
-        evaluate: Evaluate,
-        frozen: Evaluate,
+        live: Summand,
+        frozen: Summand,
         rule: QuadratureRule,
         t: Array | None,
-    ) -> Moments:
+    ) -> Any:
         if self.key is None:
-            return streamed_moments(evaluate, rule, self.chunk)
+            return streamed_moments(live, rule, self.chunk)
         if self.table is None or t is None:
             whole = streamed_moments(frozen, rule, self.chunk)
         else:
             whole = self.table.at(t)
         given = (self.key, self.k, self.stratified)
-        return sampled_change(whole, evaluate, frozen, rule, *given)
+        return sampled_change(whole, live, frozen, rule, *given)
 
     def keep(self, table: MomentTable) -> "Lagged":
         """The same with moments to go on with."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import equinox as eqx
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import Correction
 from .._mesh import device_local
 
 if TYPE_CHECKING:
@@ -21,12 +20,11 @@ Profile = Callable[[Array], Array]
 
 
 class Expansion(NamedTuple):
-    """A field at one time as `A[u] = sum_j c_j A[basis_j]`, where the basis is the raw
-    network and the profile of the shift."""
+    """A field at one time, and the coefficients of its correction as functions of t."""
 
     now: "FieldSlice"
-    correction: Correction
-    "its coefficients with their derivatives in t on the first axis, without a status"
+    series: Any
+    "a tree of the coefficients, with their derivatives in t on the first axis"
 
 
 class Field(eqx.Module):
@@ -35,6 +33,9 @@ class Field(eqx.Module):
     Besides the methods, a field has `net`, the function that derivatives in x run over,
     `profile`, what the shift multiplies (None for 1), and `gradient`, how the
     coefficients are differentiated (None without any).
+
+    One that has coefficients also has `is_affine`, whether it is `scale * net + shift *
+    profile`, so that `A[u]` follows from `A[net]` and `A[profile]` for any operator A.
     """
 
     @property

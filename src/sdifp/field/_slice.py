@@ -1,5 +1,6 @@
-"""A conserved field at one time."""
+"""A conserved field at one time, and targets there."""
 
+import abc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,9 +11,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from .._checks import is_concrete
-from .._core import Correction, Prescribed
+from .._core import Prescribed, Status
 from .._mesh import device_local
-from ..correction import Moments, Status
 from ..invariants import Target
 from ._protocol import DeterministicField, Expansion, Profile, evaluate
 
@@ -23,45 +23,61 @@ TargetLike = float | np.floating | np.ndarray | Array | Callable[[Array], ArrayL
 
 class FieldSlice(DeterministicField):
     """A conserved field at one time: the quadrature is done, points cost one
-    evaluation of the network and one multiplication and addition."""
+    evaluation of the network and of the correction.
+    """
 
-    net: Callable[..., Array]
-    time: Float[Array, ""] | None
-    moments: Moments
-    "of the raw network on the rule"
-    correction: Correction
-    means: tuple[Float[Array, ""] | None, ...]
-    "the target mean of each component, if any"
-    prescribed: Prescribed = eqx.field(static=True)
-    dimension: int = eqx.field(static=True)
-    profile: Profile | None = eqx.field(static=True, default=None)
+    net: eqx.AbstractVar[Callable[..., Array]]
+    time: eqx.AbstractVar[Float[Array, ""] | None]
+    "None for a network without time"
+    moments: eqx.AbstractVar[Any]
+    "the sums of the raw network on the rule"
+    family: eqx.AbstractVar[Any]
+    dimension: eqx.AbstractVar[int]
+    "of the points"
 
     is_slice = True
 
     @property
+    @abc.abstractmethod
+    def coefficients(self) -> Any:
+        """The numbers of the correction that are functions of t, a tree of arrays."""
+
+    @property
+    @abc.abstractmethod
+    def means(self) -> tuple[Any, ...]:
+        """The target mean of each component, None where there is none."""
+
+    @property
+    @abc.abstractmethod
     def scale(self) -> Float[Array, "..."]:
         """alpha at this time, for each component."""
-        return self.correction.scale
 
     @property
+    @abc.abstractmethod
     def shift(self) -> Float[Array, "..."]:
         """beta at this time, for each component; it multiplies the profile."""
-        return self.correction.shift
 
     @property
+    @abc.abstractmethod
     def status(self) -> Int[Array, "..."]:
         """A `Status` for each component."""
-        return self.correction.status
 
     @property
+    @abc.abstractmethod
     def is_hopeless(self) -> Bool[Array, ""]:
-        """Whether the targets are not met and training cannot change that. With a
-        profile the least second moment depends on the network, so targets that are
-        infeasible now may be met later."""
-        unmet = self.status >= Status.DEGENERATE
-        if self.profile is not None:
-            unmet = unmet & (self.status != Status.INFEASIBLE)
-        return jnp.any(unmet)
+        """Whether the targets are not met and training cannot change that."""
+
+    @abc.abstractmethod
+    def corrected(self, raw: Array, x: Array) -> Array:
+        """The field at a point from the raw network there."""
+
+    @abc.abstractmethod
+    def error(self, at: int, k: int, t: float | None, status: Status) -> ValueError:
+        """Why the targets are not met: of entry `at` of a batch, and component `k`."""
+
+    @abc.abstractmethod
+    def gauge_rows(self) -> Float[Array, " n"]:
+        """The numbers whose squares `gauge` adds up, for least-squares optimisers."""
 
     @device_local()
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
@@ -72,38 +88,30 @@ class FieldSlice(DeterministicField):
                 f"{jnp.shape(x)}; use jax.vmap for many points"
             )
         self.check()
-        raw = evaluate(self.net, x, self.time)
-        phi = None if self.profile is None else self.profile(x)[None]
-        return self.correction(raw[..., None], phi)[..., 0]
+        return self.corrected(evaluate(self.net, x, self.time), x)
 
     def check(self) -> None:
         """Raise `ValueError` if the targets are not met here and the numbers can be
         looked at, that is, outside `jit`."""
-        status = _numbers(self.status)
-        if status is None or not np.any(status >= Status.DEGENERATE):
+        rows = self.by_entry(self.status)
+        if rows is None or not np.any(rows >= Status.DEGENERATE):
             return
-        # Batch axes of `vmap` come first, that of several components last.
-        by_entry = lambda a: np.asarray(_numbers(a)).reshape(-1, len(self.means))
-        rows = by_entry(self.status)
         at, k = np.argwhere(rows >= Status.DEGENERATE)[0].tolist()
         time = None if self.time is None else _numbers(self.time)
         t = None
         if time is not None and (len(rows) == 1 or time.size in (1, len(rows))):
             t = float(time.reshape(-1)[min(at, time.size - 1)])
-        pivot, square = (
-            abs(by_entry(a)[at, k]) for a in (self.moments.pivot, self.moments.square)
-        )
         # Inside `jit`, where a field of outside may be evaluated, too.
         with jax.ensure_compile_time_eval():
-            raise self.prescribed.error(
-                k,
-                t,
-                Status(int(rows[at, k])),
-                lambda target: float(target_at(target, t)),
-                # About that of the raw network.
-                second_moment=float(pivot + np.sqrt(square)) ** 2,
-                dtype=self.moments.pivot.dtype.name,
-            )
+            raise self.error(at, k, t, Status(int(rows[at, k])))
+
+    def by_entry(self, array: Any) -> np.ndarray | None:
+        """Numbers of each component, with the batch axes of `vmap` as one before; None
+        where they are not known."""
+        found = _numbers(array)
+        # Batch axes of `vmap` come first, that of several components last.
+        count = self.prescribed.components
+        return None if found is None else found.reshape(-1, count)
 
     def gauge(self) -> Float[Array, ""]:
         """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets.
@@ -114,32 +122,34 @@ class FieldSlice(DeterministicField):
         """
         return jnp.sum(self.gauge_rows() ** 2)
 
-    def gauge_rows(self) -> Float[Array, " n"]:
-        """The numbers whose squares `gauge` adds up, for least-squares optimisers."""
-        scale, raw = jnp.atleast_1d(self.scale), jnp.atleast_1d(self.moments.mean)
-        spread = jnp.atleast_1d(self.moments.spread)
-        rows = []
-        for k, mean in enumerate(self.means):
-            # A component without targets has scale 1 and adds nothing.
-            factor = jnp.abs(scale[k])
-            live = factor > 0.0
-            rows.append(jnp.where(live, jnp.log(jnp.where(live, factor, 1.0)), 0.0))
-            if mean is not None:
-                variance = jax.lax.stop_gradient(factor**2 * spread[k])
-                safe = jnp.sqrt(jnp.where(variance > 0.0, variance, 1.0))
-                rows.append(jnp.where(variance > 0.0, (raw[k] - mean) / safe, 0.0))
-        return jnp.stack(rows)
-
     def time_for(self, d: int, t: ArrayLike | None) -> ArrayLike | None:
         del d
         if t is not None:
             raise ValueError(f"t must be left out: u is at one time already, got {t!r}")
         return self.time
 
+    @property
+    def prescribed(self) -> Prescribed:
+        """What is prescribed."""
+        return self.family.prescribed
+
+    @property
+    def profile(self) -> Profile | None:
+        """What the shift multiplies."""
+        return self.family.profile
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether operators may act on the network and the profile by themselves."""
+        return self.family.is_affine
+
+    def near(self, series: Any, t: Array | None) -> Callable[..., Array]:
+        """The field as a function of (x, t), from its expansion."""
+        return self.family.near(self.net, series, t)
+
     def expand(self, t: Array | None, order: int) -> Expansion:
         del t, order
-        numbers = [c[None] for c in self.correction.coefficients]
-        return Expansion(self, Correction(*numbers))
+        return Expansion(self, jax.tree.map(lambda c: c[None], self.coefficients))
 
 
 def _numbers(array: Any) -> np.ndarray | None:

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from ..correction import Moments
 from ._gradient import CHUNK
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ class MomentTable(eqx.Module):
     """The moments of a network as functions of time: Chebyshev polynomials through
     those at `n` times of an interval."""
 
-    coefficients: Moments
+    coefficients: Any
     "of the polynomials, on the first axis"
     start: Float[Array, ""]
     length: Float[Array, ""]
@@ -27,10 +26,10 @@ class MomentTable(eqx.Module):
     "of the network that has them, where it is an earlier one"
 
     @staticmethod
-    def through(moments: Moments, start: ArrayLike, length: ArrayLike) -> "MomentTable":
+    def through(moments: Any, start: ArrayLike, length: ArrayLike) -> "MomentTable":
         """The table of moments at the `chebyshev_times` of an interval, these on the
         first axis."""
-        n = len(moments.pivot)
+        n = len(jax.tree.leaves(moments)[0])
         angles = np.pi * (np.arange(n) + 0.5) / n
         matrix = 2.0 / n * np.cos(np.outer(np.arange(n), angles))
         matrix[0] /= 2.0
@@ -41,10 +40,10 @@ class MomentTable(eqx.Module):
             jnp.asarray(length, float),
         )
 
-    def at(self, t: ArrayLike) -> Moments:
+    def at(self, t: ArrayLike) -> Any:
         """The moments at any time of the interval, smooth in it."""
         s = 2.0 * (t - self.start) / self.length - 1.0
-        n = len(self.coefficients.pivot)
+        n = len(jax.tree.leaves(self.coefficients)[0])
         # As sums and products, which can be differentiated to any order everywhere.
         values = [jnp.ones_like(s), s]
         for _ in range(n - 2):
@@ -60,13 +59,13 @@ class MomentTable(eqx.Module):
 
 def moments_over(
     u: "ConservedField", start: ArrayLike, length: ArrayLike, n: int
-) -> Moments:
+) -> Any:
     """The moments of a field at the `n` Chebyshev times of an interval, which are on
     the first axis, differentiable as its gradient mode says."""
     times, at = chebyshev_times(start, length, n), lambda t: u.at(t).moments
     # All at once where that is one small batch, else without its memory.
     small = n * u.rule.size <= CHUNK
-    found: Moments = jax.vmap(at)(times) if small else jax.lax.map(at, times)
+    found = jax.vmap(at)(times) if small else jax.lax.map(at, times)
     return found
 
 

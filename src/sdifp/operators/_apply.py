@@ -157,8 +157,8 @@ class Evaluation(eqx.Module):
     local: Callable[..., Array] | None
     "of the value, the gradient, the point and, if there is one, the time"
     needs_value: bool = eqx.field(static=True)
-    data: tuple[Correction | None, Float[Array, " n"] | None]
-    "for each point: its correction, and what is known before the pass"
+    data: tuple[Any, Float[Array, " n"] | None]
+    "for each point: its coefficients, and what is known before the pass"
 
     @device_local()
     def at_point(
@@ -181,9 +181,12 @@ class Evaluation(eqx.Module):
             value = value if self.needs_value else None
             return found._replace(value=value, gradient=gradient)
 
-        found = of(raw_of(u))
-        if series is not None:
-            found = _corrected(u, found, series, point.rate, of)
+        if series is None:
+            found = of(raw_of(u))
+        elif as_field(u).is_affine:
+            found = _corrected(u, of(raw_of(u)), series, point.rate, of)
+        else:
+            found = of(as_field(u).near(series, t))
         out = found.total
         if point.zero is not None and found.value is not None:
             out = out + point.zero * found.value
@@ -210,7 +213,7 @@ def evaluations(
     batch: Batch,
     local: Callable[..., Array] | None = None,
     known: Array | None = None,
-    series: Correction | None = None,
+    series: Any = None,
 ) -> list[Evaluation]:
     """Some operators on the same function, each with the same local term, and with
     numbers for each point that are added; what they share is computed once.
@@ -239,14 +242,14 @@ def evaluations(
     return out
 
 
-def _series(u: Any, t: Array | None, order: int) -> Correction | None:
+def _series(u: Any, t: Array | None, order: int) -> Any:
     """The corrections at some times with their derivatives, one quadrature for each
     time; None for functions that have none."""
     field = as_field(u)
 
-    def at(t: Array | None, order: int) -> Correction | None:
+    def at(t: Array | None, order: int) -> Any:
         found = field.expand(t, order)
-        return None if found is None else found.correction
+        return None if found is None else found.series
 
     if t is not None and not field.is_slice:
         return jax.vmap(lambda t: at(t, order))(t)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._mesh import device_local
-from ..correction import Correction
 from ..field import as_field
 from ..taylor import Automatic, Path
 from ._apply import AppliedOperator, Evaluation, evaluations
@@ -82,7 +81,7 @@ class Residual(eqx.Module):
         operators: Sequence[Operator],
         path: Path = Automatic(),
         chunk: int | None = None,
-        series: Correction | None = None,
+        series: Any = None,
     ) -> list[Evaluation]:
         """The residual on a batch with each of some operators in place of its own."""
         applied = [AppliedOperator(a, u, path, chunk) for a in operators]

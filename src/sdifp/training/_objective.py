@@ -10,7 +10,6 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import averaged, device_local, gathered, is_divided
-from ..correction import Correction
 from ..estimators import WarmUp
 from ..field import Interpolated, Lagged, MomentTable, PlainSlice, at_time
 from ..operators import Batch, time_derivative
@@ -164,20 +163,20 @@ class StepObjective(eqx.Module):
 
     def _at(
         self, u: Any, t: Array, multipliers: Array, order: int
-    ) -> tuple[Correction | None, Array]:
+    ) -> tuple[Any, Array]:
         """The correction at one time with derivatives by t, and what the method adds to
         the loss, from the same quadrature."""
         found = expansion_at(u, t, order)
         now = PlainSlice(u, t) if found is None else found.now
         added = self.window.method.rows(self._instant(now, t, multipliers))
-        return None if found is None else found.correction, added
+        return None if found is None else found.series, added
 
-    def _at_times(self, u: Any) -> tuple[Correction | None, Float[Array, "n_t m"]]:
+    def _at_times(self, u: Any) -> tuple[Any, Float[Array, "n_t m"]]:
         kinds = self.window.problem.equation.operator.kinds(self.x[0, 0], self.t[0])
         at = lambda t, m: self._at(u, t, m, 0 if kinds.rate is None else 1)
         return jax.vmap(at)(self.t, self.multipliers)
 
-    def _residuals(self, u: Any, series: Correction | None) -> Float[Array, " n"]:
+    def _residuals(self, u: Any, series: Any) -> Float[Array, " n"]:
         """The residual at each point, with all terms."""
         residual, batch = self.window.problem.equation, Batch(self.x, self.t)
         operator = residual.operator

@@ -1,0 +1,56 @@
+"""What a family of corrections is: from sums over a rule to a field with prescribed
+integrals."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+from jaxtyping import Array
+
+from .._core import Prescribed
+from ..quadrature import QuadratureRule
+from ._gradient import GradientMode
+from ._protocol import Profile
+
+if TYPE_CHECKING:
+    from ._slice import FieldSlice
+
+
+class Family(eqx.Module):
+    """How a network is corrected. It holds no arrays."""
+
+    prescribed: eqx.AbstractVar[Prescribed]
+    profile: eqx.AbstractVar[Profile | None]
+    "what the shift multiplies; None for 1"
+    is_affine: eqx.AbstractClassVar[bool]
+    "whether operators may act on the network and on the profile by themselves"
+
+    @abc.abstractmethod
+    def solve(
+        self,
+        live: Callable[..., Array],
+        frozen: Callable[..., Array],
+        rule: QuadratureRule,
+        gradient: GradientMode,
+        time: Array | None,
+    ) -> Any:
+        """All that a slice at a time needs, arrays only, from one quadrature; `frozen`
+        is the network `live` with constant parameters."""
+
+    @abc.abstractmethod
+    def slice(
+        self, net: Callable[..., Array], time: Array | None, dimension: int, found: Any
+    ) -> "FieldSlice":
+        """The field at a time, from what `solve` found there."""
+
+    @abc.abstractmethod
+    def near(
+        self, net: Callable[..., Array], series: Any, time: Array | None
+    ) -> Callable[..., Array]:
+        """The field as a function of (x, t) near a time, from the coefficients there
+        with their derivatives in t on the first axis."""
+
+    @abc.abstractmethod
+    def live(self, series: Any) -> Sequence[Any]:
+        """The coefficients that depend on the parameters of the network."""

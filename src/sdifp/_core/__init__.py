@@ -23,9 +23,12 @@ from ._frozen import load_frozen as load_frozen
 from ._frozen import save_frozen as save_frozen
 from ._frozen import tabulate as tabulate
 from ._group import GroupMoments as GroupMoments
+from ._group import Orthonormalised as Orthonormalised
 from ._group import check_independent as check_independent
 from ._group import orthonormalised as orthonormalised
 from ._group import solve_group as solve_group
+from ._group import solve_positive as solve_positive
+from ._prescribed import Group as Group
 from ._prescribed import Prescribed as Prescribed
 from ._prescribed import explain as explain
 from ._prescribed import prescribe as prescribe

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.stats
 
-from ..invariants import Invariant, Mass, Target, Variance, relative_error
+from ..invariants import (
+    Invariant,
+    Mass,
+    Measured,
+    Target,
+    Variance,
+    read_rows,
+    relative_error,
+)
 from ._prescribed import Prescribed
 from ._scale import Status
 
@@ -32,7 +40,8 @@ _MOST_NODES = 2**17
 class CertificateRow:
     """One invariant at one time. Errors are relative to the target; for a mass that is
     small beside it, to the root of the squared norm; for a variance, to the root of its
-    product with the squared norm."""
+    product with the squared norm; for a moment, to the root of the squared norms of
+    field and weight."""
 
     time: float | None
     invariant: str
@@ -157,7 +166,7 @@ def _reach(row: CertificateRow) -> float:
 
 
 Integrals = np.ndarray
-"""Of the density of each invariant, and of the square of each component."""
+"""Of the rows of each invariant."""
 
 
 def assemble(
@@ -250,19 +259,23 @@ class _Now(NamedTuple):
 
     def value(self, invariant: Invariant, found: Integrals) -> float:
         """An invariant in some integrals."""
-        integrals = dict(zip(self.targets, found.tolist(), strict=False))
+        measured = self._measured(found)
         mass_errors = [
-            integrals[one] - target
+            float(measured[one].value) - target
             for one, target in self.targets.items()
-            if isinstance(one, Mass) and one.index == invariant.index
+            if isinstance(one, Mass) and one.only == invariant.only
         ]
-        volume = self.prescribed.volume
-        return invariant.value(integrals[invariant], sum(mass_errors), volume)
+        value, volume = float(measured[invariant].value), self.prescribed.volume
+        return invariant.value(value, sum(mass_errors), volume)
+
+    def _measured(self, found: Integrals) -> dict[Invariant, Measured]:
+        invariants = list(self.targets)
+        return dict(zip(invariants, read_rows(invariants, found), strict=True))
 
     def error(self, invariant: Invariant, found: Integrals) -> Any:
         """The relative error of an invariant in some integrals."""
         # The square of a very large field overflows, and says nothing of its size.
-        size = float(self.on_rule[len(self.targets) + invariant.index])
+        size = float(self._measured(self.on_rule)[invariant].squared_norm)
         size = size if math.isfinite(size) else 0.0
         value, volume = self.value(invariant, found), self.prescribed.volume
         return relative_error(invariant, value, self.targets[invariant], size, volume)
@@ -271,7 +284,8 @@ class _Now(NamedTuple):
         """Whether a constant field came out although the targets, in double precision,
         require a variation that the field could have."""
         wanted = {i.kind: v for i, v in self.targets.items() if i.index == k}
-        if not {"mass", "squared_norm"} <= wanted.keys():
+        grouped = bool(self.prescribed.groups)
+        if grouped or not {"mass", "squared_norm"} <= wanted.keys():
             return False
         volume = self.prescribed.volume
         mean, square = (wanted[n] / volume for n in ("mass", "squared_norm"))

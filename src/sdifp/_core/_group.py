@@ -77,27 +77,23 @@ class Orthonormalised(NamedTuple):
 
 
 def orthonormalised(
-    psi: Array, raised: Callable[[Array], Array], weights: Array
+    gram: Array, again: Callable[[Orthonormalised], Array]
 ) -> Orthonormalised:
-    """The orthonormalisation of functions by their values on the nodes.
+    """The orthonormalisation of functions by their Gram matrix.
 
     **Arguments:**
 
-    - `psi`: shape (p, n, M).
-    - `raised`: the function `R^-1` of such an array.
-    - `weights`: shape (M,).
+    - `gram`: `Q[psi_k^T R^-1 psi_l]`.
+    - `again`: the Gram matrix of the functions after a first orthonormalisation, summed
+        anew: what is left of it is rounding.
     """
-    xp = namespace(psi)
-
-    def factor(d: Array) -> Array:
-        flat = lambda a: a.reshape(len(a), -1)
-        gram = flat(d * weights) @ flat(raised(d)).T
-        return xp.linalg.cholesky(0.5 * (gram + gram.T))
-
-    norms = xp.sqrt(xp.sum(psi * raised(psi) * weights, (1, 2)))
-    scaled = psi / norms.reshape(len(psi), 1, 1)
-    first = factor(scaled)
-    return Orthonormalised(norms, first, factor(forward_substitution(first, scaled)))
+    xp = namespace(gram)
+    factor = lambda gram: xp.linalg.cholesky(0.5 * (gram + gram.T))
+    eye = xp.eye(len(gram), dtype=gram.dtype)
+    norms = xp.sqrt(xp.diagonal(gram))
+    first = factor(gram / (norms[:, None] * norms[None, :]))
+    once = Orthonormalised(norms, first, eye)
+    return once._replace(second=factor(again(once)))
 
 
 def check_independent(names: list[str], gram: np.ndarray) -> None:
@@ -129,18 +125,86 @@ def check_independent(names: list[str], gram: np.ndarray) -> None:
 class GroupMoments(NamedTuple):
     """Weighted sums of `g0 = f - sum_k pivot_k e_k`, from which those of f follow
     without cancellation. No derivative flows through the pivot. Directions that are
-    orthonormal have neither `cross` nor `overlaps`."""
+    orthonormal on the whole rule have neither `cross`, which is `residual`, nor
+    `overlaps`, which are the `coupling`."""
 
     pivot: Array
     "about `Q[d_k . f]`, shape (..., p)"
     residual: Array
-    "`Q[d_k . g0]`, shape (..., p)"
+    "`sum w d_k . g0`, shape (..., p)"
     square: Array
-    "`<g0, g0>`, shape (...)"
+    "`sum w g0^T R g0`, shape (...)"
     cross: Array | None = None
-    "`<e_k, g0>`, shape (..., p)"
+    "`sum w e_k^T R g0`, shape (..., p)"
     overlaps: Array | None = None
-    "`<e_k, e_l>`, shape (p, p)"
+    "`sum w e_k^T R e_l`, shape (p, p)"
+    coupling: Array | None = None
+    "`sum w d_k . e_l`, shape (p, p): the identity on the whole rule"
+
+    @property
+    def sums(self) -> tuple[Array, ...]:
+        """Those that depend on the field, linear in the weights."""
+        known = (self.residual, self.square)
+        return known if self.cross is None else (*known, self.cross)
+
+    def with_sums(self, sums: tuple[Array, ...]) -> "GroupMoments":
+        """The same with other such sums."""
+        names = ("residual", "square", "cross")
+        return self._replace(**dict(zip(names, sums, strict=False)))
+
+    def about(self, pivot: Array) -> "GroupMoments":
+        """The same moments, represented about another pivot."""
+        step = self.pivot - pivot
+        overlaps = self.coupling if self.overlaps is None else self.overlaps
+        cross = self.residual if self.cross is None else self.cross
+        moved = overlaps @ step
+        out = self._replace(
+            pivot=pivot,
+            residual=self.residual + self.coupling @ step,
+            square=self.square + (step * (2.0 * cross + moved)).sum(-1),
+        )
+        return out if self.cross is None else out._replace(cross=cross + moved)
+
+    def merged(self, other: "GroupMoments", pivot: Array) -> "GroupMoments":
+        """The moments of two parts of a rule together, about a pivot."""
+        a, b = self.about(pivot), other.about(pivot)
+        add = lambda x, y: None if x is None else x + y
+        return GroupMoments(pivot, *map(add, a[1:], b[1:]))
+
+
+def cholesky(matrix: list[list[Array]]) -> list[list[Array]]:
+    """The lower triangular factor of a symmetric, positive definite matrix, given by
+    its entries: numbers, or arrays with one for each node. Written out, as
+    `forward_substitution` is."""
+    xp = namespace(matrix[0][0])
+    rows: list[list[Array]] = []
+    for i, line in enumerate(matrix):
+        row: list[Array] = []
+        for j in range(i + 1):
+            left = line[j]
+            for k in range(j):
+                left = left - row[k] * (row[k] if i == j else rows[j][k])
+            row.append(xp.sqrt(left) if i == j else left / rows[j][j])
+        rows.append(row)
+    return rows
+
+
+def solve_positive(matrix: list[list[Array]], right: list[Array]) -> list[Array]:
+    """The solution of a linear system with such a matrix, entry by entry."""
+    lower, n = cholesky(matrix), len(right)
+    half: list[Array] = []
+    for i in range(n):
+        left = right[i]
+        for k in range(i):
+            left = left - lower[i][k] * half[k]
+        half.append(left / lower[i][i])
+    out: list[Array] = [None] * n
+    for i in reversed(range(n)):
+        left = half[i]
+        for k in range(i + 1, n):
+            left = left - lower[k][i] * out[k]
+        out[i] = left / lower[i][i]
+    return out
 
 
 def solve_group(

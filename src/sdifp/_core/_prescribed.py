@@ -1,13 +1,19 @@
 """All that is prescribed of a field, and why it cannot be met."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..invariants import Invariant, Mass, SquaredNorm, Target, Variance
+from ..invariants import (
+    ComponentInvariant,
+    Invariant,
+    Mass,
+    SquaredNorm,
+    Target,
+    Variance,
+)
 from ._scale import Status
 
 # The invariants that have a short form, an argument of their own, in its order.
@@ -18,14 +24,31 @@ _FIRST = ("mass", "mean")
 
 
 @dataclasses.dataclass(frozen=True)
+class Group:
+    """Components that are corrected together, with one common scale."""
+
+    components: tuple[int, ...]
+    linear: tuple[Invariant, ...]
+    quadratic: Invariant | None
+
+    @property
+    def names(self) -> str:
+        """Of its invariants, in a sentence."""
+        every = [*self.linear, *([self.quadratic] if self.quadratic else [])]
+        return ", ".join(one.name for one in every)
+
+
+@dataclasses.dataclass(frozen=True)
 class Prescribed:
-    """The targets of a field, one entry per component."""
+    """The targets of a field: one entry per component or, where invariants are of
+    several components or have weights, groups of these."""
 
     invariants: tuple[Invariant, ...]
     components: int
     volume: float
     "of the domain, or 1 where integrals are means"
     has_profile: bool
+    groups: tuple[Group, ...] = ()
 
     def of(self, k: int) -> dict[str, Target]:
         """The targets of component `k` that are given, by kind."""
@@ -127,6 +150,7 @@ def prescribe(
     has_profile: bool,
     volume: float,
     nodes: int,
+    support: Callable[[Invariant], Sequence[int]] | None = None,
 ) -> Prescribed:
     """The invariants as a user gives them, checked.
 
@@ -135,30 +159,99 @@ def prescribe(
     - `short`: the targets that are given in the short form, by kind.
     - `components`: of the network; None for one that returns a number.
     - `nodes`: how many the rule has.
+    - `support`: the components on which a linear invariant does not vanish.
     """
     found = [i for c in _SHORT for i in _from_short(c, short.get(c.kind), components)]
     found += [_on_component(i, components) for i in invariants]
-    # In the order of the short form, component by component.
-    found.sort(key=lambda i: (i.index, _SHORT.index(type(i))))
+    # In the order of the short form, component by component, and others at the end.
+    order: dict[type, int] = {kind: k for k, kind in enumerate(_SHORT)}
+    found.sort(key=lambda i: (i.index, order.get(type(i), len(order))))
     if not found:
         raise ValueError(
             "give a target: mass, squared_norm or both, or mass and variance"
         )
-    for one, other in itertools.pairwise(found):
-        if one.name == other.name:
-            raise ValueError(f"{one.name} is prescribed twice")
-    if has_profile and not any(isinstance(i, Mass) for i in found):
+    names = [one.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is prescribed twice; give them different names")
+    if has_profile and not any(i.is_linear for i in found):
         raise ValueError("profile has no effect without mass: nothing is shifted")
     for one in found:
         if not has_time and one.target.is_function:
             raise ValueError(f"{one.name} must be a number for a network without time")
-    out = Prescribed(tuple(found), components or 1, volume, has_profile)
-    out.check(nodes)
+    count = components or 1
+    groups: tuple[Group, ...] = ()
+    if any(not isinstance(i, _SHORT) or len(i.among(count)) > 1 for i in found):
+        groups = grouped(found, count, support or (lambda i: i.among(count)))
+    out = Prescribed(tuple(found), count, volume, has_profile, groups)
+    if not groups:
+        out.check(nodes)
     return out
 
 
+def grouped(
+    invariants: Sequence[Invariant],
+    count: int,
+    support: Callable[[Invariant], Sequence[int]],
+) -> tuple[Group, ...]:
+    """The components that invariants couple, as groups. Raises `ValueError` for what
+    one scale for each group cannot do.
+
+    **Arguments:**
+
+    - `count`: of components.
+    - `support`: the components on which a linear invariant does not vanish.
+    """
+    for one in invariants:
+        if isinstance(one, Variance):
+            raise ValueError(
+                f"{one.name} cannot be prescribed beside moments or invariants of "
+                f"several components; give squared_norm instead"
+            )
+    linear = {i: tuple(support(i)) for i in invariants if i.is_linear}
+    owner: dict[int, Invariant] = {}
+    for one in invariants:
+        if one.is_linear:
+            continue
+        for k in one.among(count):
+            if k in owner:
+                raise ValueError(
+                    f"component {k} is in two quadratic invariants, {owner[k].name} "
+                    f"and {one.name}: one scale cannot meet both"
+                )
+            owner[k] = one
+    for one, own in linear.items():
+        scales = {owner[k].name if k in owner else None for k in own}
+        if len(scales) > 1:
+            names = " and ".join(sorted(n for n in scales if n))
+            what = (
+                f"components of different quadratic invariants, {names}"
+                if None not in scales
+                else f"components with a quadratic invariant, {names}, and without one"
+            )
+            raise ValueError(
+                f"{one.name} couples {what}: scaling these by themselves would change "
+                f"it; prescribe one quadratic invariant of all of them"
+            )
+    # Joined by what they share, until nothing is left to join.
+    parts = [set(one.among(count)) for one in owner.values()] + [
+        set(own) for own in linear.values()
+    ]
+    joined: list[set[int]] = []
+    for part in parts:
+        apart = [p for p in joined if not p & part]
+        joined = [*apart, set().union(part, *(p for p in joined if p & part))]
+    out = []
+    for components in sorted(joined, key=min):
+        inside = [i for i, own in linear.items() if set(own) & components]
+        known = {owner[k] for k in components if k in owner}
+        quadratic = known.pop() if known else None
+        out.append(Group(tuple(sorted(components)), tuple(inside), quadratic))
+    return tuple(out)
+
+
 def _from_short(
-    cls: type[Invariant], given: Any, components: int | None
+    cls: type[ComponentInvariant], given: Any, components: int | None
 ) -> list[Invariant]:
     """The invariants of one kind that the short form gives: one target, or a list with
     one entry per component."""
@@ -181,24 +274,30 @@ def _from_short(
 
 
 def _on_component(invariant: Invariant, components: int | None) -> Invariant:
-    """An invariant of the user's, with its component checked."""
-    if type(invariant) not in _SHORT:
-        names = ", ".join(cls.__name__ for cls in _SHORT)
-        raise TypeError(f"invariants must hold {names}, got {invariant!r}")
+    """An invariant of the user's, with its components checked."""
+    if not isinstance(invariant, Invariant):
+        raise TypeError(
+            f"invariants must hold Mass, SquaredNorm, Moment, Quadratic or other "
+            f"invariants, got {invariant!r}"
+        )
     if invariant.target is None:
         raise ValueError(f"target must be given for {invariant.name}, got None")
     count = components or 1
-    if invariant.component is None and count > 1:
+    several = invariant.only is None and count > 1
+    if several and isinstance(invariant, Variance):
         raise ValueError(
             f"component must be given for {invariant.name}: the network has {count} "
             f"components"
         )
-    if invariant.index >= count:
-        raise ValueError(
-            f"component must be below {count}, the number of components of the "
-            f"network, got {invariant.component} for {invariant.kind}"
-        )
-    return invariant if count > 1 else type(invariant)(invariant.target)
+    for k in invariant.among(count):
+        if k >= count:
+            raise ValueError(
+                f"component must be below {count}, the number of components of the "
+                f"network, got {k} for {invariant.kind}"
+            )
+    if count == 1 and isinstance(invariant, ComponentInvariant):
+        return type(invariant)(invariant.target)
+    return invariant
 
 
 def variance_of(

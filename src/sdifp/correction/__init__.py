@@ -10,6 +10,7 @@ from ._identities import continuum_errors as continuum_errors
 from ._identities import floor_perturbation as floor_perturbation
 from ._invariants import InvariantProjection as InvariantProjection
 from ._invariants import project_invariants as project_invariants
+from ._moments import accumulator as accumulator
 from ._moments import merge_moments as merge_moments
 from ._moments import moments as moments
 from ._moments import moments_about as moments_about

@@ -148,8 +148,10 @@ def _tests(
     whole = np.concatenate([np.ones((1, psi.shape[1])), psi])
     check_independent(names, np.einsum("km,lm,m->kl", whole, whole, weights))
     centre = psi @ weights
-    change = orthonormalised((psi - centre[:, None])[:, None], lambda d: d, weights)
-    own = change(psi - centre[:, None]) - change(targets - centre)[:, None]
+    gram = lambda d: np.einsum("km,lm,m->kl", d, d, weights)
+    centred = psi - centre[:, None]
+    change = orthonormalised(gram(centred), lambda once: gram(once(centred)))
+    own = change(centred) - change(targets - centre)[:, None]
     return own, change(np.eye(len(psi)))
 
 

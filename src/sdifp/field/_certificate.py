@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float
 from .._checks import output_of
 from .._core import Certificate, assemble
 from .._domain import Box
-from ..invariants import Invariant, densities, time_list
+from ..invariants import At, Invariant, densities, time_list
 from ..quadrature import (
     MOST_SEARCHED_NODES,
     Midpoint,
@@ -55,7 +55,7 @@ def certify(
 
     def integrals(now: FieldSlice, rule: QuadratureRule) -> np.ndarray:
         means = [0.0 if m is None else m for m in now.means]
-        found = _means(prescribed.invariants, rule, now, means)
+        found = _means(prescribed.invariants, rule, now, means, now.time)
         return prescribed.volume * np.asarray(found, float)
 
     def at(
@@ -85,28 +85,39 @@ def certify(
 class _Densities(eqx.Module):
     function: Callable[[Array], Array]
     means: tuple[ArrayLike, ...]
+    time: Array | None
     invariants: tuple[Invariant, ...] = eqx.field(static=True)
 
     def __call__(self, x: Array) -> Array:
         u = jnp.atleast_1d(self.function(x))
-        means = [jnp.asarray(m, u.dtype) for m in self.means]
-        return jnp.stack(densities(self.invariants, u, means))
+        given = self.means or (0.0,) * len(u)
+        means = [jnp.asarray(m, u.dtype) for m in given]
+        gradient = None
+        if any(one.needs_gradient for one in self.invariants):
+            gradient = jnp.atleast_2d(jax.jacfwd(self.function)(x))
+        at = At(u, means, x, self.time, gradient)
+        rows = densities(self.invariants, at)
+        return jnp.stack([jnp.asarray(row, u.dtype) for row in rows])
 
 
 def means_of(
     invariants: Sequence[Invariant],
     rule: QuadratureRule,
     function: Callable[[Array], Array],
-    means: Sequence[ArrayLike] = (0.0,),
+    means: Sequence[ArrayLike] = (),
+    time: Array | None = None,
 ) -> Float[Array, " n"]:
-    """The means over the domain of the density of each invariant, then of the square of
-    each component, of a function of one point.
+    """The means over the domain of the rows of each invariant, of a function of one
+    point; `sdifp.invariants.read_rows` tells them apart.
 
     **Arguments:**
 
-    - `means`: the prescribed mean of each component, zero where there is none.
+    - `means`: the prescribed mean of each component; zero where there is none.
+    - `time`: that of the function, for weights that depend on it.
     """
-    return rule.mean(_Densities(function, tuple(means), tuple(invariants)))
+    if not invariants:
+        return jnp.zeros(0)
+    return rule.mean(_Densities(function, tuple(means), time, tuple(invariants)))
 
 
 # A name of its own, for tests to compile it in a hurry.

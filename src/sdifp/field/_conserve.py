@@ -5,14 +5,16 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._checks import check_profile, check_volume, first_line, output_of
+from .._checks import check_profile, check_volume, first_line, is_concrete, output_of
 from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
-from ..invariants import Invariant
+from ..invariants import Invariant, entries
 from ..quadrature import QuadratureRule
 from ._components import ByComponent
+from ._family import Family
 from ._field import ConservedField
 from ._gradient import Exact, GradientMode
+from ._grouped import ByGroup
 from ._slice import TargetLike, Times
 
 TargetsLike = TargetLike | Sequence[TargetLike | None] | None
@@ -79,10 +81,16 @@ def conserve(
         has_profile=profile is not None,
         volume=rule.domain.volume,
         nodes=rule.size,
+        support=lambda one: _support(one, rule, shape[0] if shape else 1),
     )
     if profile is not None:
         _check_profile(profile, rule)
-    family = ByComponent(prescribed, profile, floor)
+    family: Family
+    if prescribed.groups:
+        family = ByGroup(prescribed, profile, floor)
+        family.check(rule, has_time)
+    else:
+        family = ByComponent(prescribed, profile, floor)
     field = ConservedField(net, rule, gradient, family, has_time)
     if times is not None:
         field.check(times)
@@ -115,6 +123,25 @@ def _output_shape(
         f"wrap a network of batches as lambda x, t: net(x[None], t)[0]; "
         f"use jax.vmap for many points"
     )
+
+
+def _support(invariant: Invariant, rule: QuadratureRule, count: int) -> tuple[int, ...]:
+    """The components on which the weight of a linear invariant does not vanish. A
+    weight that depends on t may vanish now and not later: all of its components."""
+    own = invariant.among(count)
+    if not invariant.has_weight or getattr(invariant, "weight_has_time", False):
+        return own
+
+    def size(x: Array) -> Array:
+        psi = entries(invariant.weight_at(x, None, count))
+        return jnp.stack([jnp.abs(jnp.asarray(a, float)) for a in psi])
+
+    found = rule.mean(size)
+    if not is_concrete(found):
+        return own
+    # A weight that vanishes altogether is refused later, by name.
+    there = tuple(k for k, size in zip(own, found.tolist(), strict=True) if size != 0.0)
+    return there or own
 
 
 def _check_profile(profile: Callable[[Array], Array], rule: QuadratureRule) -> None:

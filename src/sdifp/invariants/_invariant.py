@@ -2,9 +2,10 @@
 
 import abc
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -52,45 +53,38 @@ class Target:
         return repr(self.given)
 
 
-@dataclasses.dataclass(frozen=True)
+class At(NamedTuple):
+    """A field at some points: what densities are made of."""
+
+    u: Array
+    "its values, components on the last axis"
+    means: Sequence[Any]
+    "the prescribed mean of each component, zero where there is none"
+    x: Array = None
+    t: Array = None
+    gradient: Array = None
+    "of each component, coordinates on the last axis; where an invariant needs it"
+
+
 class Invariant(abc.ABC):
     """An integral of a field over its domain, and the value it must have.
 
-    **Arguments:**
-
-    - `target`: the integral: a number, or a differentiable function of t. None for an
-        integral that is measured and not prescribed.
-    - `component`: of which component of the field; left out for a field with one.
+    An invariant has a `target`, None where it is measured and not prescribed, and a
+    `name`, under which it appears in tables, files and messages.
     """
 
     target: Any
-    component: int | None = None
+    name: Any
 
     kind: ClassVar[str]
     "the name of the short form, such as `mass`"
     density_in_words: ClassVar[str]
     "what is integrated, such as `u^2`"
+    is_linear: ClassVar[bool] = False
+    needs_gradient: ClassVar[bool] = False
+    has_weight: ClassVar[bool] = False
     is_central: ClassVar[bool] = False
     "whether the density is about the mean"
-
-    def __post_init__(self) -> None:
-        if self.target is not None and not isinstance(self.target, Target):
-            object.__setattr__(self, "target", Target(self.kind, self.target))
-        if self.component is None:
-            return
-        try:
-            found = operator.index(self.component)
-        except TypeError:
-            found = -1
-        if isinstance(self.component, bool) or found < 0:
-            raise ValueError(
-                f"component must be the index of a component, got {self.component!r}"
-            )
-
-    @property
-    def name(self) -> str:
-        """The name under which it appears in tables, files and messages."""
-        return self.kind if self.component is None else f"{self.kind}[{self.component}]"
 
     @property
     def words(self) -> str:
@@ -98,14 +92,38 @@ class Invariant(abc.ABC):
         return self.name.replace("_", " ")
 
     @property
+    @abc.abstractmethod
+    def only(self) -> tuple[int, ...] | None:
+        """The components that it is of; None for all of them."""
+
+    def among(self, count: int) -> tuple[int, ...]:
+        """The same, of a field with so many components."""
+        return tuple(range(count)) if self.only is None else self.only
+
+    @property
     def index(self) -> int:
-        """Of its component."""
-        return self.component or 0
+        """The first of its components."""
+        return 0 if self.only is None else self.only[0]
 
     @abc.abstractmethod
-    def density(self, u: Array, mean: Array | float) -> Array:
-        """What is integrated, from the values of its component and the prescribed mean
-        of that (zero where there is none)."""
+    def density(self, at: At) -> Array:
+        """What is integrated."""
+
+    @abc.abstractmethod
+    def weight_at(self, x: Array, t: Array, count: int) -> Array:
+        """What multiplies u at a point of a field with so many components: one number
+        for each of its own if it is linear, a matrix, one number or None for 1 if it is
+        quadratic."""
+
+    def rows(self, at: At) -> list[Array]:
+        """What is integrated to measure it: the density, the squares of its components,
+        and the square of a weight."""
+        count = at.u.shape[-1]
+        rows = [self.density(at), total([at.u[..., k] ** 2 for k in self.among(count)])]
+        if self.has_weight:
+            psi = self.weight_at(at.x, at.t, count)
+            rows.append(total([a * a for a in entries(psi)]))
+        return rows
 
     def value(self, integral: float, mass_error: float, volume: float) -> float:
         """The invariant, from the integral of its density and the error of the mass of
@@ -119,13 +137,123 @@ class Invariant(abc.ABC):
         module of array functions."""
 
 
-def densities(
-    invariants: Sequence[Invariant], u: Array, means: Sequence[Any]
-) -> list[Array]:
-    """The density of each invariant, then the square of each component, from values
-    with components on the last axis and their prescribed means."""
-    rows = [i.density(u[..., i.index], means[i.index]) for i in invariants]
-    return rows + [u[..., k] ** 2 for k in range(len(means))]
+@dataclasses.dataclass(frozen=True)
+class ComponentInvariant(Invariant):
+    """An invariant that is known by its kind.
+
+    **Arguments:**
+
+    - `target`: the integral: a number, or a differentiable function of t. None for an
+        integral that is measured and not prescribed.
+    - `component`: of which component of the field; left out for a field with one, or
+        for all components together.
+    """
+
+    target: Any
+    component: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is not None and not isinstance(self.target, Target):
+            object.__setattr__(self, "target", Target(self.kind, self.target))
+        if self.component is not None:
+            check_component("component", self.component)
+
+    @property
+    def name(self) -> str:
+        """The name under which it appears in tables, files and messages."""
+        return self.kind if self.component is None else f"{self.kind}[{self.component}]"
+
+    @property
+    def only(self) -> tuple[int, ...] | None:
+        return None if self.component is None else (self.component,)
+
+
+def check_component(name: str, given: Any) -> None:
+    """Raise `ValueError` unless it is the index of a component."""
+    try:
+        found = operator.index(given)
+    except TypeError:
+        found = -1
+    if isinstance(given, bool) or found < 0:
+        raise ValueError(f"{name} must be the index of a component, got {given!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedInvariant(Invariant):
+    """An invariant with a weight, a function of the user's."""
+
+    weight: Callable[..., Any]
+    target: Any
+    components: Sequence[int] | int | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check_named(self, "weight")
+
+    @property
+    def only(self) -> tuple[int, ...] | None:
+        return self.components  # type: ignore[return-value]
+
+
+def check_named(invariant: Any, function: str) -> None:
+    """Check the arguments of an invariant with a name, components and a function of the
+    user's, and bring them into their form."""
+    name, given = invariant.name, getattr(invariant, function)
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"name must be a text that is not empty, got {name!r}")
+    if not callable(given):
+        raise TypeError(f"{function} of {name} must be a function, got {given!r}")
+    target, components = invariant.target, invariant.components
+    if target is not None and not isinstance(target, Target):
+        object.__setattr__(invariant, "target", Target(name, target))
+    if components is not None:
+        object.__setattr__(invariant, "components", _indices(components))
+
+
+def _indices(given: Any) -> tuple[int, ...]:
+    """Indices of components, each once."""
+    found = (given,) if isinstance(given, int | np.integer) else tuple(given)
+    for k in found:
+        check_component("components", k)
+    if not found or len(set(found)) < len(found):
+        raise ValueError(
+            f"components must hold different indices, at least one, got {given!r}"
+        )
+    return tuple(int(k) for k in found)
+
+
+def total(terms: Sequence[Array]) -> Array:
+    """Their sum."""
+    return functools.reduce(operator.add, terms)
+
+
+def entries(array: Array) -> list[Array]:
+    """Those of a vector, or the one number that it is."""
+    return [array] if np.ndim(array) == 0 else [array[k] for k in range(len(array))]
+
+
+def densities(invariants: Sequence[Invariant], at: At) -> list[Array]:
+    """The rows of each invariant, to be integrated."""
+    return [row for invariant in invariants for row in invariant.rows(at)]
+
+
+class Measured(NamedTuple):
+    """What was integrated of one invariant, as integrals or as means."""
+
+    value: Array
+    squared_norm: Array
+    "of its components, times that of the weight if it has one"
+
+
+def read_rows(invariants: Sequence[Invariant], integrals: Any) -> list[Measured]:
+    """The integrals of the rows of each invariant, these on the last axis."""
+    out, start = [], 0
+    for invariant in invariants:
+        count = 3 if invariant.has_weight else 2
+        own = [integrals[..., start + k] for k in range(count)]
+        out.append(Measured(own[0], functools.reduce(operator.mul, own[1:])))
+        start += count
+    return out
 
 
 def relative_error(
@@ -140,8 +268,8 @@ def relative_error(
 
     **Arguments:**
 
-    - `squared_norm`: the integral of the square of its component, which stands in for
-        a target that is small beside it.
+    - `squared_norm`: the integral of the squares of its components, which stands in for
+        a target that is small beside it; times that of the square of a weight.
     - `xp`: the module of array functions, NumPy or `jax.numpy`.
     """
     unit = invariant.unit(target, xp.abs(squared_norm), volume, xp)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..field import PlainSlice, means_of
+from ..invariants import read_rows
 from ..quadrature import QuadratureRule
 
 if TYPE_CHECKING:
@@ -117,9 +118,11 @@ def _rules(problem: "Problem", key: Array) -> list[QuadratureRule]:
 def _integrals(
     problem: "Problem", rules: list[QuadratureRule], function: Any, times: Array
 ) -> Array:
-    """The mean of the density of each invariant, and the mean square, on each rule
-    (first axis) at each time (second)."""
-    at = lambda rule, t: means_of(problem.invariants, rule, PlainSlice(function, t))
+    """The mean of the rows of each invariant on each rule (first axis) at each time
+    (second)."""
+    at = lambda rule, t: means_of(
+        problem.invariants, rule, PlainSlice(function, t), time=t
+    )
     over = lambda rule: jax.lax.map(lambda t: at(rule, t), times)
     return jnp.stack([over(rule) for rule in rules])
 
@@ -175,12 +178,17 @@ def _check_integrals(
         best = integrals[0] if low else integrals.mean(0)
         errors = np.abs(integrals - best).max(0)
         for i, (value, error) in enumerate(zip(best, errors, strict=True)):
-            for k, invariant in enumerate(problem.invariants):
-                mean, wanted = value[k], found["targets"][invariant.name][i]
+            invariants = problem.invariants
+            for invariant, (mean, square), (spread, _) in zip(
+                *(invariants, read_rows(invariants, value)),
+                read_rows(invariants, error),
+                strict=True,
+            ):
+                wanted = found["targets"][invariant.name][i]
                 # Relative to the data, whose integrals the targets should be.
-                unit = float(invariant.unit(mean, abs(value[-1]), 1.0, np)) or 1.0
+                unit = float(invariant.unit(mean, abs(square), 1.0, np)) or 1.0
                 off = abs(mean - wanted)
-                if not off <= tolerance * unit + _SAFETY * error[k]:
+                if not off <= tolerance * unit + _SAFETY * spread:
                     when = _TIMES[i] * problem.duration
                     at = "" if what == "initial" else f" at t = {when:g}"
                     raise ValueError(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..field import as_field, at_time, means_of
-from ..invariants import Invariant, Mass, SquaredNorm, relative_error
+from ..invariants import Invariant, Mass, SquaredNorm, read_rows, relative_error
 from ..problems import Problem
 from ..quadrature import QuadratureRule
 from ..training import Trained, Training
@@ -57,11 +57,12 @@ def integrals_of(
         i.name: volume * np.array([float(problem.mean_target(i, t)) for t in times])
         for i in problem.invariants
     }
-    size = targets.get("squared_norm", curves["field"][:, -1])
+    read = {which: read_rows(invariants, curve) for which, curve in curves.items()}
     out: dict[str, Any] = {}
     for k, invariant in enumerate(invariants):
-        found = {which: curve[:, k] for which, curve in curves.items()}
-        target = targets.get(invariant.name)
+        found = {which: measured[k].value for which, measured in read.items()}
+        target, size = targets.get(invariant.name), read["field"][k].squared_norm
+        size = size if invariant.has_weight else targets.get("squared_norm", size)
         errors = (
             {}
             if target is None
@@ -86,7 +87,7 @@ def _moments(
     rule: QuadratureRule,
     times: Float[Array, " n"],
 ) -> Float[Array, "n m"]:
-    at = lambda t: means_of(invariants, rule, at_time(function, t))
+    at = lambda t: means_of(invariants, rule, at_time(function, t), time=t)
     return jax.lax.map(at, times)
 
 

@@ -12,7 +12,12 @@ from jaxtyping import Array, Float
 
 from ...estimators import Estimator
 from ...field import ConservedField, Exact, GradientMode, conserve, means_of
-from ...invariants import Mass, SquaredNorm, relative_error
+from ...invariants import (
+    Invariant,
+    SquaredNorm,
+    read_rows,
+    relative_error,
+)
 from ...problems import Problem
 from ...quadrature import QuadratureRule
 from .._recipe import Recipe
@@ -139,7 +144,7 @@ def conserved(
     problem: Problem, net: Any, rule: QuadratureRule, gradient: GradientMode
 ) -> ConservedField:
     """The network with the invariants of the problem."""
-    shifted = any(isinstance(invariant, Mass) for invariant in problem.invariants)
+    shifted = any(invariant.is_linear for invariant in problem.invariants)
     return conserve(
         net,
         rule,
@@ -157,16 +162,18 @@ def integral_errors(
 ) -> Float[Array, " n"]:
     """The relative errors of the invariants of a problem, of a function of x at one
     time."""
-    found = means_of(problem.invariants, rule, u)
-    targets = [problem.mean_target(i, t) for i in problem.invariants]
-    # The prescribed squared norm where there is one.
-    size = jax.lax.stop_gradient(found[-1])
-    for invariant, target in zip(problem.invariants, targets, strict=True):
-        size = target if isinstance(invariant, SquaredNorm) else size
-    errors = [
-        relative_error(invariant, value, target, size, 1.0, jnp)
-        for invariant, value, target in zip(
-            problem.invariants, found[:-1], targets, strict=True
-        )
-    ]
+    invariants = problem.invariants
+    found = read_rows(invariants, means_of(invariants, rule, u, time=t))
+    targets = [problem.mean_target(i, t) for i in invariants]
+    norm = [v for i, v in zip(invariants, targets, strict=True) if _is_norm(i)]
+    errors = []
+    for invariant, measured, target in zip(invariants, found, targets, strict=True):
+        size = jax.lax.stop_gradient(measured.squared_norm)
+        # The prescribed squared norm where there is one.
+        size = norm[0] if norm and not invariant.has_weight else size
+        errors.append(relative_error(invariant, measured.value, target, size, 1.0, jnp))
     return jnp.stack(errors) if errors else jnp.zeros(0)
+
+
+def _is_norm(invariant: Invariant) -> bool:
+    return isinstance(invariant, SquaredNorm)

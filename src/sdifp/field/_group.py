@@ -1,0 +1,359 @@
+"""Linear moments and one quadratic form of a group of components: the functions that
+they are made of, and their sums over a rule.
+
+The mathematics is in `_core/_group.py`. The test functions are made orthonormal on the
+rule in the graph, for a rule may be resampled and weights may depend on t; that takes
+no evaluation of the network.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._core import (
+    Group,
+    GroupMoments,
+    Orthonormalised,
+    orthonormalised,
+    solve_positive,
+)
+from ..correction import accumulator
+from ..invariants import entries
+from ..quadrature import QuadratureRule, streamed
+from ._gradient import Summand
+from ._protocol import Profile, evaluate
+
+# How far the normal equations for a pivot are from those of least squares, relative: a
+# pivot is any point near the moments, and this makes it one where a part of a rule
+# cannot tell two directions apart.
+_RIDGE_POWER = 0.6
+
+
+class GroupFunctions(eqx.Module):
+    """The weights of the invariants of a group. It holds no arrays."""
+
+    group: Group = eqx.field(static=True)
+    count: int = eqx.field(static=True)
+    "of the components of the field"
+    profile: Profile | None = eqx.field(static=True)
+
+    @property
+    def is_oblique(self) -> bool:
+        """Whether directions are given, and not those of the nearest point."""
+        return bool(self.group.linear) and (self.profile is not None or self.is_jet)
+
+    @property
+    def is_jet(self) -> bool:
+        """Whether the quadratic form is one of the gradient, too."""
+        form = self.group.quadratic
+        return form is not None and form.needs_gradient
+
+    def tests(self, x: Array, t: Array | None) -> Float[Array, "p c"]:
+        """The functions psi_k at a point."""
+        rows = []
+        for one in self.group.linear:
+            own = one.among(self.count)
+            known = dict(
+                zip(own, entries(one.weight_at(x, t, self.count)), strict=True)
+            )
+            rows.append([known.get(k, 0.0) for k in self.group.components])
+        dtype = accumulator()
+        if not rows:
+            return jnp.zeros((0, len(self.group.components)), dtype)
+        row = lambda r: jnp.stack([jnp.asarray(a, dtype) for a in r])
+        return jnp.stack([row(r) for r in rows])
+
+    def metric(self, x: Array) -> Array | None:
+        """R at a point: a matrix, one number, or None for the identity."""
+        form = self.group.quadratic
+        if form is None or self.is_jet:
+            return None
+        found = form.weight_at(x, None, self.count)
+        if found is None:
+            return None
+        own, out = form.among(self.count), jnp.asarray(found, accumulator())
+        order = np.argsort(np.asarray(own))
+        return out if out.ndim == 0 else out[np.ix_(order, order)]
+
+    def directions(self, x: Array, t: Array | None) -> Float[Array, "p c"]:
+        """What may be added to the field, where that is given."""
+        phi = 1.0 if self.profile is None else self.profile(x)
+        return phi * self.tests(x, t)
+
+
+def raised(metric: Array | None, psi: Array) -> Array:
+    """`R^-1 psi`, components on the second axis and nodes, if any, on the last."""
+    if metric is None:
+        return psi
+    if metric.ndim < 2:
+        return psi / metric
+    rows = [list(row) for row in metric]
+    return jnp.stack(solve_positive(rows, list(jnp.moveaxis(psi, 1, 0))), 1)
+
+
+def _lowered(metric: Array | None, v: Array) -> Array:
+    """`R v`, components on the first axis."""
+    if metric is None:
+        return v
+    return metric * v if metric.ndim < 2 else jnp.einsum("ij...,j...->i...", metric, v)
+
+
+class Basis(eqx.Module):
+    """Test functions and directions of a group on a rule, as combinations of the given
+    functions."""
+
+    change: Orthonormalised | None
+    "from the psi_k to test functions; None without any"
+    mixes: tuple[Array, ...] = ()
+    "where directions are given, two matrices by which these are multiplied in turn"
+
+    def tests(self, psi: Array) -> Array:
+        """The test functions, from the psi_k on the first axis."""
+        return psi if self.change is None else self.change(psi)
+
+    def mixed(self, chi: Array) -> Array:
+        """The directions, from those given."""
+        for mix in self.mixes:
+            chi = jnp.einsum("l...,lk->k...", chi, mix)
+        return chi
+
+    def at(
+        self, functions: GroupFunctions, x: Array, t: Array | None
+    ) -> Float[Array, "p c"]:
+        """The directions at a point."""
+        if functions.is_oblique:
+            return self.mixed(functions.directions(x, t))
+        return raised(functions.metric(x), self.tests(functions.tests(x, t)))
+
+
+class _OnNodes(NamedTuple):
+    """Test functions, directions and the metric on some nodes."""
+
+    tests: Float[Array, "p c m"]
+    directions: Float[Array, "p n m"]
+    "followed by their derivatives in x, where the quadratic form has them"
+    lowered: Callable[[Array], Array]
+
+
+def _on_nodes(
+    functions: GroupFunctions, basis: Basis, nodes: Array, t: Array | None
+) -> _OnNodes:
+    over = lambda f: jax.vmap(f, out_axes=-1)(nodes)
+    tests = basis.tests(over(lambda x: functions.tests(x, t)))
+    if functions.is_jet:
+        jets = over(lambda x: jet(lambda x: functions.directions(x, t), x, 1))
+        lowered = lambda v: _half_gradient(functions, nodes, v)
+        return _OnNodes(tests, basis.mixed(jets), lowered)
+    metric = None
+    if functions.metric(nodes[0]) is not None:
+        metric = over(functions.metric)
+    if functions.is_oblique:
+        directions = basis.mixed(over(lambda x: functions.directions(x, t)))
+    else:
+        directions = raised(metric, tests)
+    return _OnNodes(tests, directions, lambda v: _lowered(metric, v))
+
+
+def jet(function: Callable[[Array], Array], x: Array, axis: int) -> Array:
+    """The values of a function at a point, followed by their derivatives in x along the
+    axis of the components."""
+    value, slope = function(x), jax.jacfwd(function)(x)
+    flat = slope.reshape(*slope.shape[:axis], -1)
+    return jnp.concatenate([value, flat], axis)
+
+
+def _half_gradient(functions: GroupFunctions, nodes: Array, v: Array) -> Array:
+    """`R v` of a quadratic form of values and gradients."""
+    d, form = nodes.shape[-1], functions.group.quadratic
+    # The components of a group are in ascending order, those of a form as given.
+    given = form.among(functions.count)
+    order = np.asarray([functions.group.components.index(k) for k in given])
+
+    def density(v: Array, x: Array) -> Array:
+        c = v.size // (1 + d)
+        return form.form_at(v[:c][order], v[c:].reshape(c, d)[order], x)
+
+    return 0.5 * jax.vmap(jax.grad(density), (-1, 0), -1)(v, nodes)
+
+
+class _Gram(eqx.Module):
+    """The Gram matrix of test functions, or of these and directions."""
+
+    basis: Basis
+    time: Array | None
+    functions: GroupFunctions = eqx.field(static=True)
+
+    def __call__(self, nodes: Array, weights: Array) -> Array:
+        over = lambda f: jax.vmap(f, out_axes=-1)(nodes)
+        tests = self.basis.tests(over(lambda x: self.functions.tests(x, self.time)))
+        if self.basis.mixes:
+            chi = over(lambda x: self.functions.directions(x, self.time))
+            other = self.basis.mixed(chi)
+        else:
+            metric = None
+            if self.functions.metric(nodes[0]) is not None:
+                metric = over(self.functions.metric)
+            other = raised(metric, tests)
+        w = weights.astype(tests.dtype)
+        return jnp.einsum("pcm,qcm,m->pq", tests, other, w)
+
+
+def gram_on(
+    functions: GroupFunctions,
+    basis: Basis,
+    rule: QuadratureRule,
+    t: Array | None,
+    chunk: int,
+) -> Float[Array, "p p"]:
+    """`Q[d_k . e_l]` on a rule."""
+    return streamed(rule, _Gram(basis, t, functions), jnp.add, chunk)
+
+
+def basis_on(
+    functions: GroupFunctions, rule: QuadratureRule, t: Array | None, chunk: int
+) -> Basis:
+    """The orthonormal test functions of a group on a rule, and the directions."""
+    p = len(functions.group.linear)
+    if p == 0:
+        return Basis(None)
+    gram = lambda basis: gram_on(functions, basis, rule, t, chunk)
+    change = orthonormalised(gram(Basis(None)), lambda c: gram(Basis(c)))
+    basis = Basis(change)
+    if not functions.is_oblique:
+        return basis
+    eye = jnp.eye(p, dtype=accumulator())
+    # Twice: the second time mends the rounding of the first.
+    first = jnp.linalg.inv(gram(Basis(change, (eye,))))
+    second = jnp.linalg.inv(gram(Basis(change, (first,))))
+    return Basis(change, (first, second))
+
+
+class Groups(NamedTuple):
+    """The sums of all groups of a field."""
+
+    parts: tuple[GroupMoments, ...]
+
+    @property
+    def pivot(self) -> tuple[Array, ...]:
+        """Of each."""
+        return tuple(part.pivot for part in self.parts)
+
+    @property
+    def sums(self) -> tuple[tuple[Array, ...], ...]:
+        """Those that depend on the network."""
+        return tuple(part.sums for part in self.parts)
+
+    def with_sums(self, sums: tuple[tuple[Array, ...], ...]) -> "Groups":
+        """The same with other such sums."""
+        both = zip(self.parts, sums, strict=True)
+        return Groups(tuple(part.with_sums(own) for part, own in both))
+
+    def about(self, pivot: tuple[Array, ...]) -> "Groups":
+        """The same about other pivots."""
+        both = zip(self.parts, pivot, strict=True)
+        return Groups(tuple(part.about(own) for part, own in both))
+
+
+class GroupSums(Summand):
+    """The sums of the groups of a network at one time."""
+
+    net: Callable[..., Array]
+    time: Array | None
+    bases: tuple[Basis, ...]
+    functions: tuple[GroupFunctions, ...] = eqx.field(static=True)
+
+    def _values(self, nodes: Array) -> Array:
+        """The network on nodes, components on the first axis, and its derivatives in x
+        where a quadratic form has them."""
+
+        def raw(x: Array) -> Array:
+            return jnp.atleast_1d(evaluate(self.net, x, self.time))
+
+        if any(one.is_jet for one in self.functions):
+            both = lambda x: jnp.concatenate([raw(x)[:, None], jax.jacfwd(raw)(x)], 1)
+        else:
+            both = lambda x: raw(x)[:, None]
+        return jax.vmap(both, out_axes=-1)(nodes).astype(accumulator())
+
+    def _each(self, nodes: Array, weights: Array, pivots: Any) -> Groups:
+        values = self._values(nodes)
+        w = weights.astype(values.dtype)
+        return Groups(
+            tuple(
+                _sums(functions, basis, self.time, values, nodes, w, pivot)
+                for functions, basis, pivot in zip(
+                    self.functions, self.bases, pivots, strict=True
+                )
+            )
+        )
+
+    def part(self, nodes: Array, weights: Array) -> Groups:
+        return self._each(nodes, weights, [None] * len(self.functions))
+
+    def about(self, pivot: Any, nodes: Array, weights: Array) -> Groups:
+        return self._each(nodes, weights, pivot)
+
+    @staticmethod
+    def merge(first: Groups, second: Groups) -> Groups:
+        return Groups(tuple(map(_merged, first.parts, second.parts)))
+
+
+def _sums(
+    functions: GroupFunctions,
+    basis: Basis,
+    t: Array | None,
+    values: Float[Array, "n k m"],
+    nodes: Array,
+    w: Array,
+    pivot: Array | None,
+) -> GroupMoments:
+    own = values[np.asarray(functions.group.components)]
+    c = own.shape[0]
+    f = own[:, 0]
+    if functions.is_jet:
+        f = jnp.concatenate([f, own[:, 1:].reshape(-1, own.shape[-1])])
+    here = _on_nodes(functions, basis, nodes, t)
+    tests, directions = here.tests, here.directions
+    tested = lambda g: jnp.einsum("pcm,cm,m->p", tests, g[:c], w)
+    coupling = jnp.einsum("pcm,qcm,m->pq", tests, directions[:, :c], w)
+    if pivot is None:
+        pivot = _pivot(coupling, tested(f))
+    centred = f - jnp.einsum("p,pnm->nm", pivot, directions)
+    lowered = here.lowered(centred)
+    square = jnp.einsum("nm,nm,m->", centred, lowered, w)
+    out = GroupMoments(pivot, tested(centred), square, coupling=coupling)
+    if not functions.is_oblique:
+        return out
+    each = jax.vmap(here.lowered)(directions)
+    return out._replace(
+        cross=jnp.einsum("pnm,nm,m->p", directions, lowered, w),
+        overlaps=jnp.einsum("pnm,qnm,m->pq", directions, each, w),
+    )
+
+
+def _merged(a: GroupMoments, b: GroupMoments) -> GroupMoments:
+    ours, theirs = a.coupling, b.coupling
+    assert ours is not None
+    assert theirs is not None
+    lacking = a.residual + b.residual + theirs @ (b.pivot - a.pivot)
+    pivot = jax.lax.stop_gradient(a.pivot) + _pivot(ours + theirs, lacking)
+    return a.merged(b, pivot)
+
+
+def _pivot(coupling: Float[Array, "p p"], moments: Float[Array, " p"]) -> Array:
+    """Coefficients of directions that have about these moments; constant in all
+    derivatives."""
+    p = moments.shape[-1]
+    if p == 0:
+        return moments
+    matrix, right = map(jax.lax.stop_gradient, (coupling, moments))
+    normal = matrix.T @ matrix
+    limits = jnp.finfo(normal.dtype)
+    ridge = limits.eps**_RIDGE_POWER * jnp.trace(normal) + limits.tiny
+    found = jnp.linalg.solve(normal + ridge * jnp.eye(p), matrix.T @ right)
+    return jax.lax.stop_gradient(found)

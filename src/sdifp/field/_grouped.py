@@ -1,0 +1,397 @@
+"""Fields whose components are corrected in groups: linear moments, quadratic forms."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._checks import is_concrete
+from .._core import (
+    AbsoluteFloor,
+    Correction,
+    Prescribed,
+    RelativeFloor,
+    Status,
+    check_independent,
+    solve_group,
+)
+from ..correction import accumulator
+from ..quadrature import QuadratureRule
+from ._components import since_time
+from ._family import Family
+from ._gradient import CHUNK, GradientMode
+from ._group import (
+    Basis,
+    GroupFunctions,
+    Groups,
+    GroupSums,
+    basis_on,
+    gram_on,
+)
+from ._protocol import Profile, evaluate
+from ._slice import FieldSlice, target_at
+
+# Nodes on which a metric is looked at together.
+_LOOK = 2**14
+
+
+class GroupCoefficients(NamedTuple):
+    """The correction of a group, and the directions that it is made of."""
+
+    correction: Correction
+    basis: Basis
+
+    def apply(
+        self, functions: GroupFunctions, raw: Array, x: Array, t: Array | None
+    ) -> Float[Array, " c"]:
+        """The components of a group at a point."""
+        e = self.basis.at(functions, x, t)
+        scale, level, pivot, offset = self.correction.coefficients
+        centred = (raw.astype(e.dtype) - pivot @ e) - offset @ e
+        return level @ e + scale * centred
+
+
+_Coefficients = tuple[GroupCoefficients, ...]
+
+
+class ByGroup(Family):
+    """`u = sum_k l_k e_k + a (f - sum_k c_k e_k)` for each group of components, with
+    one scale a and as many directions e_k as there are linear moments."""
+
+    prescribed: Prescribed = eqx.field(static=True)
+    profile: Profile | None = eqx.field(static=True)
+    floor: RelativeFloor | AbsoluteFloor = eqx.field(static=True)
+
+    is_affine: ClassVar[bool] = False
+
+    @property
+    def functions(self) -> tuple[GroupFunctions, ...]:
+        """The weights of each group."""
+        count, profile = self.prescribed.components, self.profile
+        return tuple(GroupFunctions(g, count, profile) for g in self.prescribed.groups)
+
+    def solve(
+        self,
+        live: Callable[..., Array],
+        frozen: Callable[..., Array],
+        rule: QuadratureRule,
+        gradient: GradientMode,
+        time: Array | None,
+    ) -> tuple[Groups, _Coefficients, tuple[Array, ...]]:
+        functions = self.functions
+        chunk = getattr(gradient, "chunk", CHUNK)
+        bases = tuple(basis_on(one, rule, time, chunk) for one in functions)
+        summand = lambda net: GroupSums(net, time, bases, functions)
+        raw: Groups = gradient.moments(summand(live), summand(frozen), rule, time)
+        point = jax.ShapeDtypeStruct((rule.dimension,), jnp.result_type(float))
+        dtype = jax.eval_shape(lambda x: evaluate(live, x, time), point).dtype
+        found = [
+            self._correction(one, basis, part, time, dtype)
+            for one, basis, part in zip(functions, bases, raw.parts, strict=True)
+        ]
+        pairs = zip((c._replace(status=None) for c in found), bases, strict=True)
+        coefficients = tuple(GroupCoefficients(*pair) for pair in pairs)
+        return raw, coefficients, tuple(c.status for c in found)
+
+    def _correction(
+        self,
+        functions: GroupFunctions,
+        basis: Basis,
+        sums: Any,
+        time: Array | None,
+        dtype: Any,
+    ) -> Correction:
+        group, kind = functions.group, accumulator()
+        mean = lambda i: target_at(i.target, time) / self.prescribed.volume
+        means = jnp.zeros(0, kind)
+        digits: Array | float = 1.0
+        if basis.change is not None:
+            given = jnp.stack([jnp.asarray(mean(i), kind) for i in group.linear])
+            means = basis.change(given)
+            digits = jnp.maximum(1.0, jnp.max(1.0 / jnp.diagonal(basis.change.first)))
+        quadratic = group.quadratic
+        if not functions.is_oblique:
+            # On the whole rule the coupling is the identity.
+            sums = sums._replace(overlaps=None, cross=None)
+        return solve_group(
+            sums,
+            means=means,
+            quadratic=None if quadratic is None else jnp.asarray(mean(quadratic), kind),
+            rounding=digits * float(jnp.finfo(kind).eps),
+            floor=self.floor,
+            field=jnp.finfo(dtype),
+        )
+
+    def slice(
+        self, net: Callable[..., Array], time: Array | None, dimension: int, found: Any
+    ) -> "GroupSlice":
+        raw, coefficients, status = found
+        return GroupSlice(
+            net=net,
+            time=time,
+            moments=raw,
+            corrections=coefficients,
+            statuses=status,
+            family=self,
+            dimension=dimension,
+        )
+
+    def near(
+        self, net: Callable[..., Array], series: _Coefficients, time: Array | None
+    ) -> "NearOneTime":
+        return NearOneTime(net, series, time, self)
+
+    def live(self, series: _Coefficients) -> Sequence[Any]:
+        # Level, pivot and basis do not depend on the parameters.
+        return [
+            leaf
+            for one in series
+            for leaf in (one.correction.scale, one.correction.offset)
+        ]
+
+    def applied(
+        self, coefficients: _Coefficients, raw: Array, x: Array, t: Array | None
+    ) -> Array:
+        """The field at a point from the raw network there."""
+        entries = [*jnp.atleast_1d(raw)]
+        for functions, one in zip(self.functions, coefficients, strict=True):
+            own = functions.group.components
+            values = one.apply(functions, jnp.stack([entries[k] for k in own]), x, t)
+            for k, value in zip(own, values, strict=True):
+                entries[k] = value.astype(raw.dtype)
+        return entries[0] if raw.ndim == 0 else jnp.stack(entries)
+
+    def check(self, rule: QuadratureRule, has_time: bool) -> None:
+        """Raise `ValueError` for weights that are not usable on a rule: dependent ones,
+        a quadratic form that is not positive, targets that are numbers and infeasible.
+        Weights that depend on t are looked at for t = 0."""
+        t = jnp.zeros(()) if has_time else None
+        for functions in self.functions:
+            group = functions.group
+            if group.quadratic is not None and not functions.is_jet:
+                _check_metric(functions, rule)
+            if not group.linear:
+                continue
+            gram = gram_on(functions, Basis(None), rule, t, CHUNK)
+            if not is_concrete(gram):
+                continue
+            known = np.asarray(gram, float)
+            if not np.isfinite(known).all():
+                raise ValueError(
+                    f"weight of {group.names} is not finite on the nodes of the rule"
+                )
+            check_independent([one.name for one in group.linear], known)
+            self._check_least(functions, known)
+
+    def _check_least(self, functions: GroupFunctions, gram: np.ndarray) -> None:
+        group, volume = functions.group, self.prescribed.volume
+        form = group.quadratic
+        given = [*group.linear, *([form] if form is not None else [])]
+        moving = any(getattr(one, "weight_has_time", False) for one in given)
+        if form is None or functions.is_oblique or moving:
+            return
+        if any(one.target.is_function for one in given):
+            return
+        wanted = np.array([one.target.value(None) / volume for one in group.linear])
+        scale = 1.0 / np.sqrt(np.diag(gram))
+        least = (
+            wanted
+            * scale
+            @ np.linalg.solve(gram * np.outer(scale, scale), wanted * scale)
+        )
+        target = form.target.value(None) / volume
+        if target < least * (1.0 - 1e-6):
+            raise ValueError(
+                f"the targets of {group.names} cannot be met: {form.name} = "
+                f"{target * volume:g} is below the least that a field with these "
+                f"moments can have, {least * volume:g}"
+            )
+
+
+class GroupSlice(FieldSlice):
+    """A field that is corrected in groups, at one time."""
+
+    net: Callable[..., Array]
+    time: Float[Array, ""] | None
+    moments: Groups
+    corrections: _Coefficients
+    statuses: tuple[Int[Array, "..."], ...]
+    family: ByGroup = eqx.field(static=True)
+    dimension: int = eqx.field(static=True)
+
+    @property
+    def coefficients(self) -> _Coefficients:
+        return self.corrections
+
+    @property
+    def means(self) -> tuple[Any, ...]:
+        return (None,) * self.prescribed.components
+
+    def _by_component(self, numbers: Sequence[Array], rest: Array) -> Array:
+        """A number of each group, for each component of the network."""
+        out = [rest] * self.prescribed.components
+        for functions, number in zip(self.family.functions, numbers, strict=True):
+            for k in functions.group.components:
+                out[k] = number
+        scalar = jnp.ndim(self._raw) == 0
+        return out[0] if scalar else jnp.stack(out, -1)
+
+    @property
+    def _raw(self) -> Any:
+        point = jax.ShapeDtypeStruct((self.dimension,), jnp.result_type(float))
+        return jax.eval_shape(lambda x: evaluate(self.net, x, self.time), point)
+
+    @property
+    def scale(self) -> Float[Array, "..."]:
+        own = [one.correction.scale for one in self.corrections]
+        return self._by_component(own, jnp.ones_like(own[0]))
+
+    @property
+    def shift(self) -> Float[Array, "..."]:
+        """The size of what is added to the scaled network, in the norm of the quadratic
+        form; 0 for components without targets."""
+        sizes = []
+        for one in self.corrections:
+            added = one.correction.level - one.correction.scale[..., None] * (
+                one.correction.pivot + one.correction.offset
+            )
+            sizes.append(_norm(added))
+        return self._by_component(sizes, jnp.zeros_like(sizes[0]))
+
+    @property
+    def status(self) -> Int[Array, "..."]:
+        return self._by_component(self.statuses, jnp.zeros_like(self.statuses[0]))
+
+    @property
+    def is_hopeless(self) -> Bool[Array, ""]:
+        unmet = []
+        for functions, status in zip(self.family.functions, self.statuses, strict=True):
+            # With given directions the least value depends on the network.
+            later = functions.is_oblique & (status == Status.INFEASIBLE)
+            unmet.append((status >= Status.DEGENERATE) & ~later)
+        return jnp.any(jnp.stack(unmet))
+
+    def corrected(self, raw: Array, x: Array) -> Array:
+        return self.family.applied(self.corrections, raw, x, self.time)
+
+    def error(self, at: int, k: int, t: float | None, status: Status) -> ValueError:
+        (group,) = (g for g in self.prescribed.groups if k in g.components)
+        value = lambda i: float(target_at(i.target, t))
+        form = group.quadratic
+        asked = "" if form is None else f"{form.name} = {value(form):g}"
+        wanted = {i.name: value(i) for i in (*group.linear, *([form] if form else []))}
+        if status == Status.NOT_FINITE:
+            bad = [f"{n} = {v:g}" for n, v in wanted.items() if not math.isfinite(v)]
+            reason = (
+                "the network is not finite on the nodes, the corrected field overflows "
+                "its dtype, or the weights depend on each other there"
+            )
+            reason = f"{bad[0]} is not finite" if bad else reason
+        elif status == Status.DEGENERATE:
+            what = "a combination of the weights" if group.linear else "zero"
+            reason = f"the network is {what} on the nodes, so no scale gives it {asked}"
+        elif status == Status.UNDERFLOW:
+            reason = "the network or its square underflows its dtype; rescale it"
+        else:
+            reason = f"{asked} is below the least that a field with these moments can "
+            reason += "have"
+            least = self._least(self.prescribed.groups.index(group), at)
+            if least is not None:
+                reason += f", {least * self.prescribed.volume:g}"
+        when = "" if t is None else f" at t = {t:g}"
+        return ValueError(f"the targets of {group.names} cannot be met{when}: {reason}")
+
+    def _least(self, which: int, at: int) -> float | None:
+        """The least quadratic form, for entry `at` of a batch."""
+        if self.family.functions[which].is_oblique:
+            return None
+        level = self.corrections[which].correction.level
+        found = np.asarray(level) if is_concrete(level) else None
+        if found is None:
+            return None
+        rows = found.reshape(-1, found.shape[-1])
+        return float(np.sum(rows[min(at, len(rows) - 1)] ** 2))
+
+    def gauge_rows(self) -> Float[Array, " n"]:
+        rows = []
+        for functions, one, sums in zip(
+            self.family.functions, self.corrections, self.moments.parts, strict=True
+        ):
+            factor, offset = jnp.abs(one.correction.scale), one.correction.offset
+            if functions.group.quadratic is not None:
+                live = factor > 0.0
+                log = jnp.log(jnp.where(live, factor, 1.0))
+                rows.append(jnp.where(live, log, 0.0)[None])
+            if functions.group.linear:
+                spread = sums.square - jnp.sum(offset * offset)
+                if sums.overlaps is not None and sums.cross is not None:
+                    left = 2.0 * sums.cross - sums.overlaps @ offset
+                    spread = sums.square - offset @ left
+                variance = jax.lax.stop_gradient(factor**2 * spread)
+                safe = jnp.sqrt(jnp.where(variance > 0.0, variance, 1.0))
+                off = one.correction.pivot + offset - one.correction.level
+                rows.append(jnp.where(variance > 0.0, off / safe, 0.0))
+        return jnp.concatenate(rows)
+
+
+def _norm(v: Array) -> Array:
+    """The length of a vector, with derivative zero where that is zero."""
+    square = jnp.sum(v * v, -1)
+    return jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
+
+
+class NearOneTime(eqx.Module):
+    """A field near one time, with given coefficients: polynomials in t, all that
+    derivatives in t up to some order see of them."""
+
+    net: Callable[..., Array]
+    series: _Coefficients
+    "with derivatives in t on the first axis"
+    time: Float[Array, ""] | None
+    family: ByGroup = eqx.field(static=True)
+
+    def __call__(
+        self, x: Float[Array, " d"], t: Float[Array, ""] | None
+    ) -> Float[Array, "..."]:
+        """The value at one point; right to the order of the coefficients in t."""
+        since = since_time(t, self.time)
+
+        def now(c: Array) -> Array:
+            terms = [c[k] * (since**k / math.factorial(k)) for k in range(len(c))]
+            return sum(terms[1:], start=terms[0])
+
+        known = jax.tree.map(now, self.series)
+        return self.family.applied(known, evaluate(self.net, x, t), x, t)
+
+
+def _check_metric(functions: GroupFunctions, rule: QuadratureRule) -> None:
+    """Raise `ValueError` unless the weight of a quadratic form is symmetric and
+    positive definite on every node."""
+    form = functions.group.quadratic
+    assert form is not None
+    for first in range(0, rule.size, _LOOK):
+        nodes, _ = rule.block(first, min(_LOOK, rule.size - first))
+        if not is_concrete(nodes) or functions.metric(nodes[0]) is None:
+            return
+        found = np.asarray(jax.vmap(functions.metric)(nodes), float)
+        found = found[:, None, None] if found.ndim == 1 else found
+        if not np.isfinite(found).all():
+            node = first + int(np.argwhere(~np.isfinite(found))[0, 0])
+            raise ValueError(f"weight of {form.name} is not finite on node {node}")
+        size = np.abs(found).max((1, 2), keepdims=True)
+        skew = np.abs(found - np.swapaxes(found, 1, 2)) > 1e-12 * size
+        if skew.any():
+            node = first + int(np.argwhere(skew)[0, 0])
+            raise ValueError(f"weight of {form.name} must be symmetric on node {node}")
+        least = np.linalg.eigvalsh(found)[:, 0]
+        if not np.all(least > 0.0):
+            node = int(np.argmin(least))
+            raise ValueError(
+                f"weight of {form.name} must be positive definite on every node, got "
+                f"an eigenvalue of {least[node]:.3g} on node {first + node}"
+            )

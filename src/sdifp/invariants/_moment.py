@@ -1,0 +1,75 @@
+"""The integral of a field against a weight."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ._invariant import At, WeightedInvariant, entries, total
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment(WeightedInvariant):
+    """The integral of `psi . u` over the domain, for a weight psi: a centre of mass, an
+    angular momentum, a Fourier coefficient, the total of some components.
+
+    **Arguments:**
+
+    - `weight`: psi, a function of one point x, or of x and t: one number for each
+        component; one number where there is one component.
+    - `target`: the integral: a number, or a differentiable function of t. None for a
+        moment that is measured and not prescribed.
+    - `components`: the components that psi has entries for; by default all.
+    - `name`: under which it appears in tables, files and messages.
+    """
+
+    name: str = "moment"
+
+    kind: ClassVar[str] = "moment"
+    density_in_words: ClassVar[str] = "psi . u"
+    is_linear: ClassVar[bool] = True
+    has_weight: ClassVar[bool] = True
+
+    @property
+    def weight_has_time(self) -> bool:
+        """Whether the weight depends on t."""
+        return takes_time(self.weight)
+
+    def weight_at(self, x: Any, t: Any, count: int) -> Any:
+        own = self.among(count)
+        if self.weight_has_time and t is None:
+            raise ValueError(
+                f"weight of {self.name} must be a function of x alone for a field "
+                f"without time"
+            )
+        found = self.weight(x, t) if self.weight_has_time else self.weight(x)
+        shape = np.shape(found)
+        if shape != (len(own),) and not (shape == () and len(own) == 1):
+            raise ValueError(
+                f"weight of {self.name} must return one number for each of its "
+                f"{len(own)} component{'s' * (len(own) > 1)}, got shape {shape}"
+            )
+        return found
+
+    def density(self, at: At) -> Any:
+        count = at.u.shape[-1]
+        psi = entries(self.weight_at(at.x, at.t, count))
+        pairs = zip(psi, self.among(count), strict=True)
+        return total([a * at.u[..., k] for a, k in pairs])
+
+    def unit(self, target: Any, squared_norm: Any, volume: float, xp: Any) -> Any:
+        del volume
+        # The inequality of Cauchy and Schwarz: no moment of this field is larger.
+        return xp.maximum(xp.abs(target), xp.sqrt(squared_norm))
+
+
+def takes_time(function: Callable[..., Any]) -> bool:
+    """Whether a function of a user takes x and t, by its signature; else x alone."""
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len([p for p in known if p.kind in kinds and p.default is p.empty]) > 1

@@ -1,0 +1,83 @@
+"""The integral of a quadratic form of a field and its gradient."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ._invariant import At, Invariant, check_named
+
+# What users call the derivative in time.
+_RATES = ("u_t", "ut", "dudt", "du_dt", "rate", "velocity")
+
+
+@dataclasses.dataclass(frozen=True)
+class QuadraticForm(Invariant):
+    """The integral of a quadratic form of u and its gradient over the domain, such as
+    the energy `1/2 (v^2 + c^2 |grad u|^2)` of the wave equation as a first-order system
+    for (u, v).
+
+    It needs the gradient of the network on the nodes. The correction adds constants (or
+    multiples of the weights of the linear moments), so it is not the nearest field.
+
+    **Arguments:**
+
+    - `form`: a function of u, one number for each component, and of its gradient, one
+        row for each component; or of these and the point x. It must be quadratic, and
+        not negative.
+    - `target`: the integral: a number, or a differentiable function of t. None for a
+        form that is measured and not prescribed.
+    - `components`: the components that it is of; by default all.
+    - `name`: under which it appears in tables, files and messages.
+    """
+
+    form: Callable[..., Any]
+    target: Any
+    components: Sequence[int] | int | None = None
+    name: str = "quadratic_form"
+
+    kind: ClassVar[str] = "quadratic_form"
+    density_in_words: ClassVar[str] = "q(u, grad u)"
+    needs_gradient: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_named(self, "form")
+        names = _arguments(self.form)
+        if len(names) not in (2, 3) or set(names) & set(_RATES):
+            raise ValueError(
+                f"form of {self.name} must be a function of (u, grad) or of (u, grad, "
+                f"x), got one of ({', '.join(names)}); for an energy with the time "
+                f"derivative of u, write the equation as a first-order system of (u, v)"
+            )
+
+    @property
+    def only(self) -> tuple[int, ...] | None:
+        return self.components  # type: ignore[return-value]
+
+    def weight_at(self, x: Any, t: Any, count: int) -> None:
+        del x, t, count
+
+    def form_at(self, u: Any, gradient: Any, x: Any) -> Any:
+        """The form of its own components at a point."""
+        given = (u, gradient, x)
+        return self.form(*given[: len(_arguments(self.form))])
+
+    def density(self, at: At) -> Any:
+        own = np.asarray(self.among(at.u.shape[-1]))
+        return self.form_at(at.u[own], at.gradient[own], at.x)
+
+    def unit(self, target: Any, squared_norm: Any, volume: float, xp: Any) -> Any:
+        del squared_norm, volume
+        return xp.abs(target)
+
+
+def _arguments(function: Callable[..., Any]) -> list[str]:
+    """The names of the arguments that a function needs."""
+    try:
+        known = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ["u", "grad"]
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in known if p.kind in kinds and p.default is p.empty]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import sdifp
-from sdifp.invariants import densities, relative_error
+from sdifp.invariants import At, densities, relative_error
 
 RULE = sdifp.quadrature.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 16)
 
@@ -28,7 +28,7 @@ def test_densities_are_followed_by_the_squares_of_the_components(rng):
         sdifp.Mass(3.0, 0),
         sdifp.invariants.Variance(1.0, 0),
     ]
-    found = densities(invariants, u, [0.5, 0.0])
+    found = densities(invariants, At(u, [0.5, 0.0]))
     wanted = [u[:, 1] ** 2, u[:, 0], (u[:, 0] - 0.5) ** 2, u[:, 0] ** 2, u[:, 1] ** 2]
     assert np.array_equal(found, wanted)
 
@@ -79,7 +79,10 @@ def test_objects_and_the_short_form_give_the_same_field():
         (lambda: sdifp.Mass(np.nan), "mass must be real and finite, got nan"),
         (lambda: sdifp.Mass(1.0, component=-1), "component must be .*got -1"),
         (lambda: sdifp.Mass(1.0, component=True), "component must be .*got True"),
-        (lambda: conserved(sdifp.Mass(1.0)), "component must be given for mass"),
+        (
+            lambda: conserved(sdifp.invariants.Variance(1.0)),
+            "component must be given for variance",
+        ),
         (lambda: conserved(sdifp.Mass(1.0, 2)), "component must be below 2.*got 2"),
         (lambda: conserved(sdifp.Mass(None, 0)), "target must be given.*None"),
         (

@@ -20,7 +20,7 @@ from ..correction import (
 )
 from ..quadrature import QuadratureRule
 from ._family import Family
-from ._gradient import GradientMode, Summand
+from ._gradient import Additive, GradientMode
 from ._protocol import Profile, evaluate
 from ._slice import FieldSlice, target_at
 
@@ -128,7 +128,8 @@ class ComponentSlice(FieldSlice):
             unmet = unmet & (self.status != Status.INFEASIBLE)
         return jnp.any(unmet)
 
-    def corrected(self, raw: Array, x: Array) -> Array:
+    def value(self, x: Array) -> Array:
+        raw = evaluate(self.net, x, self.time)
         phi = None if self.profile is None else self.profile(x)[None]
         return self.correction(raw[..., None], phi)[..., 0]
 
@@ -164,7 +165,7 @@ class ComponentSlice(FieldSlice):
         return jnp.stack(rows)
 
 
-class _OnNodes(Summand):
+class _OnNodes(Additive):
     """A network at one time, with the profile of the shift."""
 
     net: Callable[..., Array]

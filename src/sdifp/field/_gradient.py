@@ -24,16 +24,29 @@ CHUNK = 4096
 
 
 class Summand(eqx.Module):
-    """What is summed over the nodes of a rule, of a network at one time.
+    """What is needed of a network on the nodes of a rule, at one time: sums, or values.
+    It is a tree of arrays."""
 
-    The sums are a tree of arrays with a `pivot`, through which no derivative flows,
-    with `sums`, those that are linear in the weights and depend on the network, and
-    with `with_sums`, the same with others.
-    """
+    @abc.abstractmethod
+    def whole(self, rule: QuadratureRule, chunk: int) -> Any:
+        """On all nodes, `chunk` of which are evaluated at a time."""
 
     @abc.abstractmethod
     def part(self, nodes: Array, weights: Array) -> Any:
-        """The sums of some nodes, about a pivot of their own."""
+        """On some nodes."""
+
+    @abc.abstractmethod
+    def changed(self, whole: Any, frozen: Any, rule: QuadratureRule, some: Any) -> Any:
+        """On all nodes, from what `frozen` has there and from the difference of both on
+        `some` nodes, their indices and factors on their weights. It estimates the
+        gradient with respect to the parameters and, where these are other ones, the
+        change of the sums, both without bias."""
+
+
+class Additive(Summand):
+    """Sums over nodes, with a `pivot` through which no derivative flows, `sums`, those
+    that depend on the network, linear in the weights, and `with_sums`, the same with
+    others."""
 
     @abc.abstractmethod
     def about(self, pivot: Any, nodes: Array, weights: Array) -> Any:
@@ -43,6 +56,40 @@ class Summand(eqx.Module):
     @abc.abstractmethod
     def merge(first: Any, second: Any) -> Any:
         """The sums of two parts of a rule together."""
+
+    def whole(self, rule: QuadratureRule, chunk: int) -> Any:
+        return streamed(rule, _Block(self), type(self).merge, chunk)
+
+    def changed(self, whole: Any, frozen: Any, rule: QuadratureRule, some: Any) -> Any:
+        index, factor = some
+        k = len(index)
+
+        def difference(
+            pivot: Any,
+            rule: QuadratureRule,
+            index: Array,
+            factor: Array,
+            *both: "Additive",
+        ) -> Any:
+            own = share_of(k)
+            counted = jnp.where(own < k, factor[own], 0.0)
+            nodes, weights = rule.at(index[own])
+            with device_local():
+                found = [one.about(pivot, nodes, counted * weights) for one in both]
+            live, dead = (one.sums for one in found)
+            return summed(jax.tree.map(jnp.subtract, live, dead))
+
+        # With the same parameters it is zero in value and in every derivative by x and
+        # t.
+        change = on_each(difference, whole.pivot, rule, index, factor, self, frozen)
+        return whole.with_sums(jax.tree.map(jnp.add, whole.sums, change))
+
+
+class _Block(eqx.Module):
+    summand: Additive
+
+    def __call__(self, nodes: Array, weights: Array) -> Any:
+        return self.summand.part(nodes, weights)
 
 
 class GradientMode(eqx.Module):
@@ -106,7 +153,7 @@ class Exact(GradientMode):
         rule: QuadratureRule,
         t: Array | None,
     ) -> Any:
-        return streamed_moments(live, rule, self.chunk)
+        return live.whole(rule, self.chunk)
 
 
 class Subsampled(GradientMode):
@@ -139,10 +186,10 @@ class Subsampled(GradientMode):
         t: Array | None,
     ) -> Any:
         if self.key is None:
-            return streamed_moments(live, rule, self.chunk)
-        whole = streamed_moments(frozen, rule, self.chunk)
-        given = (self.key, self.k, self.stratified)
-        return sampled_change(whole, live, frozen, rule, *given)
+            return live.whole(rule, self.chunk)
+        whole = frozen.whole(rule, self.chunk)
+        some = choose_nodes(self.key, rule, self.k, self.stratified)
+        return live.changed(whole, frozen, rule, some)
 
 
 class Detached(GradientMode):
@@ -163,7 +210,7 @@ class Detached(GradientMode):
         rule: QuadratureRule,
         t: Array | None,
     ) -> Any:
-        return streamed_moments(frozen, rule, self.chunk)
+        return frozen.whole(rule, self.chunk)
 
 
 class MiniBatch(GradientMode):
@@ -188,55 +235,10 @@ class MiniBatch(GradientMode):
         t: Array | None,
     ) -> Any:
         if self.key is None:
-            return streamed_moments(live, rule, CHUNK)
+            return live.whole(rule, CHUNK)
         index, factor = choose_nodes(self.key, rule, self.k, stratified=False)
         nodes, weights = rule.at(index)
         return live.part(nodes, factor * weights)
-
-
-def sampled_change(
-    whole: Any,
-    live: Summand,
-    frozen: Summand,
-    rule: QuadratureRule,
-    key: Array,
-    k: int,
-    stratified: bool,
-) -> Any:
-    """The sums of `live` from those of `frozen`, by their difference on `k` random
-    nodes. It estimates the gradient with respect to the parameters and, where these are
-    other ones, the change of the sums, both without bias."""
-    index, factor = choose_nodes(key, rule, k, stratified)
-
-    def difference(
-        pivot: Any,
-        rule: QuadratureRule,
-        index: Array,
-        factor: Array,
-        *both: Summand,
-    ) -> Any:
-        own = share_of(k)
-        counted = jnp.where(own < k, factor[own], 0.0)
-        nodes, weights = rule.at(index[own])
-        with device_local():
-            found = [one.about(pivot, nodes, counted * weights).sums for one in both]
-        return summed(jax.tree.map(jnp.subtract, *found))
-
-    # With the same parameters it is zero in value and in every derivative by x and t.
-    change = on_each(difference, whole.pivot, rule, index, factor, live, frozen)
-    return whole.with_sums(jax.tree.map(jnp.add, whole.sums, change))
-
-
-def streamed_moments(summand: Summand, rule: QuadratureRule, chunk: int) -> Any:
-    """The sums on all nodes, `chunk` of them at a time, merged in fixed order."""
-    return streamed(rule, _Block(summand), type(summand).merge, chunk)
-
-
-class _Block(eqx.Module):
-    summand: Summand
-
-    def __call__(self, nodes: Array, weights: Array) -> Any:
-        return self.summand.part(nodes, weights)
 
 
 def choose_nodes(

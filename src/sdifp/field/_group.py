@@ -25,7 +25,7 @@ from .._core import (
 from ..correction import accumulator
 from ..invariants import entries
 from ..quadrature import QuadratureRule, streamed
-from ._gradient import Summand
+from ._gradient import Additive
 from ._protocol import Profile, evaluate
 
 # How far the normal equations for a pivot are from those of least squares, relative: a
@@ -169,7 +169,8 @@ def jet(function: Callable[[Array], Array], x: Array, axis: int) -> Array:
 
 def _half_gradient(functions: GroupFunctions, nodes: Array, v: Array) -> Array:
     """`R v` of a quadratic form of values and gradients."""
-    d, form = nodes.shape[-1], functions.group.quadratic
+    d = nodes.shape[-1]
+    form: Any = functions.group.quadratic
     # The components of a group are in ascending order, those of a form as given.
     given = form.among(functions.count)
     order = np.asarray([functions.group.components.index(k) for k in given])
@@ -259,7 +260,7 @@ class Groups(NamedTuple):
         return Groups(tuple(part.about(own) for part, own in both))
 
 
-class GroupSums(Summand):
+class GroupSums(Additive):
     """The sums of the groups of a network at one time."""
 
     net: Callable[..., Array]

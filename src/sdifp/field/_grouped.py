@@ -276,7 +276,8 @@ class GroupSlice(FieldSlice):
             unmet.append((status >= Status.DEGENERATE) & ~later)
         return jnp.any(jnp.stack(unmet))
 
-    def corrected(self, raw: Array, x: Array) -> Array:
+    def value(self, x: Array) -> Array:
+        raw = evaluate(self.net, x, self.time)
         return self.family.applied(self.corrections, raw, x, self.time)
 
     def error(self, at: int, k: int, t: float | None, status: Status) -> ValueError:

@@ -13,8 +13,7 @@ from ._gradient import (
     Exact,
     GradientMode,
     Summand,
-    sampled_change,
-    streamed_moments,
+    choose_nodes,
 )
 from ._table import MomentTable, moments_over
 
@@ -56,13 +55,13 @@ class Lagged(GradientMode):
         t: Array | None,
     ) -> Any:
         if self.key is None:
-            return streamed_moments(live, rule, self.chunk)
+            return live.whole(rule, self.chunk)
         if self.table is None or t is None:
-            whole = streamed_moments(frozen, rule, self.chunk)
+            whole = frozen.whole(rule, self.chunk)
         else:
             whole = self.table.at(t)
-        given = (self.key, self.k, self.stratified)
-        return sampled_change(whole, live, frozen, rule, *given)
+        some = choose_nodes(self.key, rule, self.k, self.stratified)
+        return live.changed(whole, frozen, rule, some)
 
     def keep(self, table: MomentTable) -> "Lagged":
         """The same with moments to go on with."""

@@ -14,7 +14,7 @@ from .._checks import is_concrete
 from .._core import Prescribed, Status
 from .._mesh import device_local
 from ..invariants import Target
-from ._protocol import DeterministicField, Expansion, Profile, evaluate
+from ._protocol import DeterministicField, Expansion, Profile
 
 Times = ArrayLike | Sequence[float]
 
@@ -68,8 +68,8 @@ class FieldSlice(DeterministicField):
         """Whether the targets are not met and training cannot change that."""
 
     @abc.abstractmethod
-    def corrected(self, raw: Array, x: Array) -> Array:
-        """The field at a point from the raw network there."""
+    def value(self, x: Array) -> Array:
+        """The field at a point, without a check."""
 
     @abc.abstractmethod
     def error(self, at: int, k: int, t: float | None, status: Status) -> ValueError:
@@ -88,7 +88,7 @@ class FieldSlice(DeterministicField):
                 f"{jnp.shape(x)}; use jax.vmap for many points"
             )
         self.check()
-        return self.corrected(evaluate(self.net, x, self.time), x)
+        return self.value(x)
 
     def check(self) -> None:
         """Raise `ValueError` if the targets are not met here and the numbers can be

@@ -19,12 +19,14 @@ from .._core import (
     Group,
     GroupMoments,
     Orthonormalised,
+    forward_substitution,
     orthonormalised,
     solve_positive,
 )
 from ..correction import accumulator
 from ..invariants import entries
 from ..quadrature import QuadratureRule, streamed
+from ._consistent import minus_combination
 from ._gradient import Additive
 from ._protocol import Profile, evaluate
 
@@ -110,14 +112,23 @@ class Basis(eqx.Module):
     change: Orthonormalised | None
     "from the psi_k to test functions; None without any"
     mixes: tuple[Array, ...] = ()
-    "where directions are given, two matrices by which these are multiplied in turn"
+    "where directions are given, two matrices by which these, changed as the psi_k are, \
+are multiplied in turn"
 
     def tests(self, psi: Array) -> Array:
         """The test functions, from the psi_k on the first axis."""
-        return psi if self.change is None else self.change(psi)
+        if self.change is None:
+            return psi
+        rows: list[Array] = []
+        for k, norm in enumerate(self.change.norms):
+            # Functions that are nearly dependent leave a small difference.
+            left = minus_combination(psi[k] / norm, self.change.first[k, :k], rows)
+            rows.append(left / self.change.first[k, k])
+        return forward_substitution(self.change.second, jnp.stack(rows))
 
     def mixed(self, chi: Array) -> Array:
-        """The directions, from those given."""
+        """The directions, from those given, one for each of the psi_k."""
+        chi = self.tests(chi)
         for mix in self.mixes:
             chi = jnp.einsum("l...,lk->k...", chi, mix)
         return chi
@@ -324,7 +335,7 @@ def _sums(
     coupling = jnp.einsum("pcm,qcm,m->pq", tests, directions[:, :c], w)
     if pivot is None:
         pivot = _pivot(coupling, tested(f))
-    centred = f - jnp.einsum("p,pnm->nm", pivot, directions)
+    centred = minus_combination(f, pivot, directions)
     lowered = here.lowered(centred)
     square = jnp.einsum("nm,nm,m->", centred, lowered, w)
     out = GroupMoments(pivot, tested(centred), square, coupling=coupling)

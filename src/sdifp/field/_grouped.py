@@ -23,6 +23,7 @@ from .._core import (
 from ..correction import accumulator
 from ..quadrature import QuadratureRule
 from ._components import since_time
+from ._consistent import minus_combination
 from ._family import Family
 from ._gradient import CHUNK, GradientMode
 from ._group import (
@@ -52,7 +53,7 @@ class GroupCoefficients(NamedTuple):
         """The components of a group at a point."""
         e = self.basis.at(functions, x, t)
         scale, level, pivot, offset = self.correction.coefficients
-        centred = (raw.astype(e.dtype) - pivot @ e) - offset @ e
+        centred = minus_combination(raw.astype(e.dtype), pivot, e) - offset @ e
         return level @ e + scale * centred
 
 

@@ -1,7 +1,6 @@
 """Fields with groups of invariants whose numbers are all in the nodes of their rule: a
 case is another array, and no other program."""
 
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -144,5 +143,3 @@ def worst(u, case):
     norms = np.einsum("knm,knm,m->k", psi, raised, weights)
     off = np.abs(moments - TARGET) / np.sqrt(norms * TARGET)
     return max([float(a) for a in off] + [float(abs(form / TARGET - 1.0))])
-
-

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 
 def minus_product(left: Array, a: Array, b: Array) -> Array:
@@ -22,7 +22,7 @@ def minus_product(left: Array, a: Array, b: Array) -> Array:
 
 
 def minus_combination(
-    left: Array, coefficients: Sequence[Array], directions: Sequence[Array]
+    left: Array, coefficients: Float[Array, " p"], directions: Array | Sequence[Array]
 ) -> Array:
     """`left - sum_k c_k e_k`, likewise."""
     for c, e in zip(coefficients, directions, strict=True):

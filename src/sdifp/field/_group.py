@@ -87,14 +87,21 @@ class GroupFunctions(eqx.Module):
         phi = 1.0 if self.profile is None else self.profile(x)
         return phi * self.tests(x, t)
 
+    def given(self, x: Array, t: Array | None) -> Float[Array, "p c"]:
+        """What the directions are combinations of, one for each of the psi_k."""
+        if self.is_oblique:
+            return self.directions(x, t)
+        return raised(self.metric(x), self.tests(x, t))
+
 
 def raised(metric: Array | None, psi: Array) -> Array:
     """`R^-1 psi`, components on the second axis and nodes, if any, on the last."""
     if metric is None:
         return psi
     if metric.ndim < 2:
-        return psi / metric
-    rows = [list(row) for row in metric]
+        return psi / _beside(metric, psi)
+    # An axis for the functions.
+    rows = [list(row) for row in metric[:, :, None]]
     return jnp.stack(solve_positive(rows, list(jnp.moveaxis(psi, 1, 0))), 1)
 
 
@@ -102,7 +109,14 @@ def _lowered(metric: Array | None, v: Array) -> Array:
     """`R v`, components on the first axis."""
     if metric is None:
         return v
-    return metric * v if metric.ndim < 2 else jnp.einsum("ij...,j...->i...", metric, v)
+    if metric.ndim < 2:
+        return _beside(metric, v) * v
+    return jnp.einsum("ij...,j...->i...", metric, v)
+
+
+def _beside(numbers: Array, v: Array) -> Array:
+    """One number for each node, or one, with the axes of an array before."""
+    return jnp.expand_dims(numbers, tuple(range(v.ndim - numbers.ndim)))
 
 
 class Basis(eqx.Module):
@@ -112,8 +126,7 @@ class Basis(eqx.Module):
     change: Orthonormalised | None
     "from the psi_k to test functions; None without any"
     mixes: tuple[Array, ...] = ()
-    "where directions are given, two matrices by which these, changed as the psi_k are, \
-are multiplied in turn"
+    "where directions are given, two matrices for these, after the same change"
 
     def tests(self, psi: Array) -> Array:
         """The test functions, from the psi_k on the first axis."""
@@ -132,6 +145,11 @@ are multiplied in turn"
         for mix in self.mixes:
             chi = jnp.einsum("l...,lk->k...", chi, mix)
         return chi
+
+    def multiples(self, shift: Float[Array, " p"]) -> Float[Array, " p"]:
+        """A combination of the directions as one of those given."""
+        eye = jnp.eye(len(shift), dtype=shift.dtype)
+        return shift @ self.mixed(eye)
 
     def at(
         self, functions: GroupFunctions, x: Array, t: Array | None

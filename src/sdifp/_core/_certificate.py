@@ -62,9 +62,9 @@ class CertificateRow:
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredRow:
-    """One invariant without a target at one time: its integral in the continuum, and how
-    it has changed since the first time. The margins are half the widths of confidence
-    intervals."""
+    """One invariant without a target at one time: its integral in the continuum, and
+    how it has changed since the first time. The margins are half the widths of
+    confidence intervals."""
 
     time: float | None
     invariant: str
@@ -317,10 +317,12 @@ def _drifts(
         column = lambda name, i=invariant: np.array(
             [[float(getattr(one[i], name)) for one in now[2:]] for now in known]
         )
-        value, change, part = drift(Measured(column("value"), column("size")))
-        spread = lambda a: margin * a.std(axis=1, ddof=1)
-        numbers = (value.mean(1), spread(value), change.mean(1), spread(change))
-        columns = (*numbers, part.mean(1))
+        # The difference of two infinities is NaN, and shown as such.
+        with np.errstate(invalid="ignore"):
+            value, change, part = drift(Measured(column("value"), column("size")))
+            spread = lambda a: margin * a.std(axis=1, ddof=1)
+            columns = [value.mean(1), spread(value), change.mean(1), spread(change)]
+            columns.append(part.mean(1))
         rows += [
             MeasuredRow(t, invariant.name, *(float(c[k]) for c in columns))
             for k, t in enumerate(times)

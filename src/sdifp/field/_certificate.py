@@ -127,8 +127,8 @@ def check_densities(
     dimension: int,
     has_time: bool,
 ) -> None:
-    """Raise the sentence of the first invariant whose functions cannot be evaluated at a
-    point of a function of (x, t), or of x."""
+    """Raise the sentence of the first invariant that cannot be evaluated at a point, of
+    a function of (x, t) or of x."""
     if not invariants:
         return
 

@@ -45,7 +45,10 @@ class Density(Invariant):
     def __post_init__(self) -> None:
         check_function(self.name, "function", self.function)
         known = parameters(self.function)
-        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        by_name = (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
+        )
         other = [
             p.name
             for p in known

@@ -1,4 +1,4 @@
-"""How far the invariants of a field are from their targets, or from where they began."""
+"""How far invariants are from their targets, or from where they began."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..field import PlainSlice, conserve
+from ..field import ConservedField, PlainSlice, conserve
 from ..invariants import At, Invariant, read_rows
 from ..quadrature import QuadratureRule
 
@@ -177,11 +177,18 @@ def _check_correction(problem: "Problem", rule: QuadratureRule) -> None:
     u = conserve(
         _trial, rule, invariants=problem.invariants, profile=problem.shift_profile
     )
-    # One scale and one shift have been looked at already.
-    for part in _TIMES if u.prescribed.groups else ():
-        now = u.at(part * problem.duration)
-        if bool(now.is_hopeless):
-            now.check()
+    if not u.prescribed.groups:
+        # One scale and one shift: their targets have been compared already.
+        return
+    times = jnp.asarray(_TIMES, float) * problem.duration
+    for t, hopeless in zip(times, once(_hopeless)(u, times), strict=True):
+        if bool(hopeless):
+            u.at(t).check()
+
+
+def _hopeless(u: ConservedField, times: Array) -> Array:
+    """Whether a field cannot meet its targets, at each of some times."""
+    return jax.lax.map(lambda t: u.at(t).is_hopeless, times)
 
 
 def _check_integrals(

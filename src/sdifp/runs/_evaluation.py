@@ -73,7 +73,9 @@ def integrals_of(
     errors = {
         which: relative_errors(
             prescribed,
-            [m._replace(size=s) for m, s in zip(found, size, strict=True)][: len(targets)],
+            [m._replace(size=s) for m, s in zip(found, size, strict=True)][
+                : len(targets)
+            ],
             targets,
             volume,
         )

@@ -42,8 +42,8 @@ from ._training import Training as Training
 __all__ = [
     "LBFGS", "MLP", "SDIFP", "Adam", "AugmentedLagrangian", "Constant", "Cosine",
     "Decay", "GridPoints", "GridProjection", "LevenbergMarquardt", "Linear",
-    "MeasuredDrift", "Method", "Metrics", "Network", "Optax", "Optimiser", "Plain", "Points", "PostHoc",
-    "RandomPoints", "Recipe", "Soft", "Trained", "Training", "TrainingDiverged", "mesh",
-    "recipe_for", "train",
+    "MeasuredDrift", "Method", "Metrics", "Network", "Optax", "Optimiser", "Plain",
+    "Points", "PostHoc", "RandomPoints", "Recipe", "Soft", "Trained", "Training",
+    "TrainingDiverged", "mesh", "recipe_for", "train",
 ]
 # fmt: on

@@ -73,7 +73,9 @@ class Metrics:
     def numbers(self) -> str:
         """Loss, errors and scale in one line."""
         known = {} if self.l2_error is None else {"L2": self.l2_error}
-        parts = [f"{n} {value:.1e}" for n, value in ({"loss": self.loss} | known).items()]
+        parts = [
+            f"{n} {value:.1e}" for n, value in ({"loss": self.loss} | known).items()
+        ]
         parts += _few(self.errors, "", "invariants")
         drifts = {name: one.relative for name, one in self.measured.items()}
         parts += _few(drifts, " drift", "measured")

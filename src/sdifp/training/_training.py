@@ -312,7 +312,9 @@ class Training:
         of the whole duration."""
         if times is None:
             times = jnp.linspace(0.0, self.problem.duration, TIMES)
-        errors, measured, l2, ranges = measure(self.problem, field, self.independent_rule, times)
+        errors, measured, l2, ranges = measure(
+            self.problem, field, self.independent_rule, times
+        )
         scale, shift = (
             None if pair is None else (float(pair[0]), float(pair[1]))
             for pair in ranges

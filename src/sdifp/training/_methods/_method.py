@@ -174,7 +174,7 @@ def integrals_at(
 def errors_of(
     problem: Problem, found: Sequence[Measured], t: Float[Array, ""]
 ) -> Float[Array, " n"]:
-    """The relative errors of the prescribed invariants of a problem, from these as means
+    """The relative errors of the prescribed invariants of a problem, from their means
     over the domain at one time."""
     targets = [problem.mean_target(one, t) for one in problem.prescribed]
     known = [m._replace(size=jax.lax.stop_gradient(m.size)) for m in found]

@@ -5,6 +5,7 @@ Arrays may be JAX's or PyTorch's, and neither is imported here.
 
 from ._certificate import Certificate as Certificate
 from ._certificate import CertificateRow as CertificateRow
+from ._certificate import MeasuredRow as MeasuredRow
 from ._certificate import assemble as assemble
 from ._checks import SUM_TOLERANCE as SUM_TOLERANCE
 from ._checks import check_count as check_count

@@ -2,6 +2,8 @@
 
 from .._core import Certificate as Certificate
 from .._core import CertificateRow as CertificateRow
+from .._core import MeasuredRow as MeasuredRow
+from ._certificate import check_densities as check_densities
 from ._certificate import independent_rule as independent_rule
 from ._certificate import means_of as means_of
 from ._conserve import conserve as conserve
@@ -34,6 +36,6 @@ from ._table import times_between as times_between
 __all__ = [
     "Certificate", "CertificateRow", "ConservedField", "Detached", "Exact",
     "FieldSlice", "FrozenField", "FrozenFieldSlice", "GradientMode", "Interpolated",
-    "Lagged", "MiniBatch", "Subsampled", "conserve",
+    "Lagged", "MeasuredRow", "MiniBatch", "Subsampled", "conserve",
 ]
 # fmt: on

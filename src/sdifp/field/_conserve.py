@@ -10,6 +10,7 @@ from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant, entries
 from ..quadrature import QuadratureRule
+from ._certificate import check_densities
 from ._components import ByComponent
 from ._family import Family
 from ._field import ConservedField
@@ -50,7 +51,9 @@ def conserve(
         digits of a variation that is small beside the mean, in single precision most
         of all.
     - `invariants`: the same as objects, `Mass(1.0)`, `SquaredNorm(2.0, component=1)`;
-        `mass`, `squared_norm` and `variance` are their short form.
+        `mass`, `squared_norm` and `variance` are their short form. One without a
+        target, such as a `Density`, is measured and not enforced: the certificate has
+        its value and drift.
     - `profile`: the function of x that the shift multiplies; one that vanishes on the
         boundary keeps homogeneous Dirichlet data.
     - `gradient`: how the moments are differentiated with respect to the parameters:
@@ -83,6 +86,7 @@ def conserve(
         nodes=rule.size,
         support=lambda one: _support(one, rule, shape[0] if shape else 1),
     )
+    check_densities(prescribed.measured, net, rule.dimension, has_time)
     if profile is not None:
         _check_profile(profile, rule)
     family: Family

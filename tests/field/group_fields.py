@@ -89,7 +89,6 @@ SETS = {
         0,
         [
             Mass(drift),
-            Moment(lambda x: x[0], 0.0, name="centre"),
             Moment(moving, lambda t: 0.2 * t, name="wave"),
             SquaredNorm(lambda t: 5.0 + t),
         ],
@@ -102,7 +101,11 @@ SETS = {
         [Moment(both, 0.5), Quadratic(metric, lambda t: 8.0 + t)],
         None,
     ),
-    "weighted": (1, [Mass(0.5), Quadratic(hump, 3.0)], None),
+    "weighted": (
+        1,
+        [Mass(0.5), Moment(lambda x: x[0], 0.0, name="centre"), Quadratic(hump, 6.0)],
+        None,
+    ),
     "groups": (
         4,
         [

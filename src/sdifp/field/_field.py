@@ -163,14 +163,14 @@ class ConservedField(Field):
     def freeze(
         self, times: Times | None = None, *, tolerance: float | None = None
     ) -> "FrozenField":
-        """Compute scale and shift once, as functions of time, for inference.
+        """Compute the correction once, as a function of time, for inference.
 
         **Arguments:**
 
         - `times`: the first and the last time, between which a Chebyshev grid is
             refined until the tolerance is met, or a whole grid of your own. Left out
             if the network has no time.
-        - `tolerance`: the error of the interpolated scale and shift, relative,
+        - `tolerance`: the error of the interpolated numbers of it, relative,
             measured half way between the nodes; by default 1e-9, or rounding where
             x64 is off. A feature narrower than the gaps is not seen.
         """

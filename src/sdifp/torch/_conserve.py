@@ -13,7 +13,7 @@ from .._core import (
     check_volume,
     prescribe,
 )
-from ..invariants import Invariant
+from ..invariants import Invariant, Mass, SquaredNorm, Variance
 from ._field import ConservedField
 from ._gradient import Exact, GradientMode
 from ._module import check_module, check_rows, find_call
@@ -93,6 +93,14 @@ def conserve(
         volume=rule.volume,
         nodes=rule.size,
     )
+    if prescribed.groups or any(
+        not isinstance(one, Mass | SquaredNorm | Variance) for one in prescribed.every
+    ):
+        names = ", ".join(one.name for one in prescribed.every)
+        raise ValueError(
+            f"invariants must be Mass, SquaredNorm or Variance of single components "
+            f"for PyTorch modules so far, got {names}; sdifp.conserve has the others"
+        )
     if profile is not None:
         _check_profile(profile, rule)
     field = ConservedField(

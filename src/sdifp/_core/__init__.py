@@ -5,7 +5,6 @@ Arrays may be JAX's or PyTorch's, and neither is imported here.
 
 from ._certificate import Certificate as Certificate
 from ._certificate import CertificateRow as CertificateRow
-from ._certificate import MeasuredRow as MeasuredRow
 from ._certificate import assemble as assemble
 from ._checks import SUM_TOLERANCE as SUM_TOLERANCE
 from ._checks import check_count as check_count
@@ -30,6 +29,7 @@ from ._group import forward_substitution as forward_substitution
 from ._group import orthonormalised as orthonormalised
 from ._group import solve_group as solve_group
 from ._group import solve_positive as solve_positive
+from ._measured import MeasuredRow as MeasuredRow
 from ._prescribed import Group as Group
 from ._prescribed import Prescribed as Prescribed
 from ._prescribed import explain as explain

@@ -15,10 +15,9 @@ from ..invariants import (
     Measured,
     Target,
     Variance,
-    drift,
-    read_rows,
     relative_error,
 )
+from ._measured import MeasuredRow, aligned, drift_rows, measured_table, read_all
 from ._prescribed import Prescribed
 from ._scale import Status
 
@@ -58,22 +57,6 @@ class CertificateRow:
     scale: float
     floored: bool
     status: str
-
-
-@dataclasses.dataclass(frozen=True)
-class MeasuredRow:
-    """One invariant without a target at one time: its integral in the continuum, and
-    how it has changed since the first time. The margins are half the widths of
-    confidence intervals."""
-
-    time: float | None
-    invariant: str
-    value: float
-    value_margin: float
-    drift: float
-    drift_margin: float
-    relative_drift: float
-    "relative to the integral of the density's absolute value at the first time"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,24 +129,7 @@ class Certificate:
             ]
             for row in self.rows
         ]
-        return _aligned([head, *body])
-
-    def measured_table(self) -> str:
-        """A table of what is measured and not prescribed; empty without any."""
-        if not self.measured:
-            return ""
-        head = ["t", "measured", "value (95 %)", "drift (95 %)", "relative"]
-        body = [
-            [
-                "" if row.time is None else f"{row.time:.4g}",
-                row.invariant,
-                f"{row.value:.6g} +- {row.value_margin:.1e}",
-                f"{row.drift:+.1e} +- {row.drift_margin:.1e}",
-                f"{row.relative_drift:+.1e}",
-            ]
-            for row in self.measured
-        ]
-        return _aligned([head, *body])
+        return aligned([head, *body])
 
     def to_json(self, file: str | Path | None = None) -> str:
         """The same as JSON; also written to `file` if given."""
@@ -179,18 +145,9 @@ class Certificate:
         return text
 
     def __str__(self) -> str:
-        lines = [self.table(), self.measured_table()]
+        lines = [self.table(), measured_table(self.measured)]
         lines += [f"{self.rule}: {self.verdict}", self.training]
         return "\n".join(line for line in lines if line)
-
-
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    """The cells of a table in columns."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True))
-        for line in lines
-    )
 
 
 def _size(error: float) -> float:
@@ -241,7 +198,7 @@ def assemble(
     for t in times:
         scales, statuses, integrals = at(t)
         found = [integrals(rule) for rule in rules]
-        known.append([_read(prescribed, integrals) for integrals in found])
+        known.append([read_all(prescribed, integrals) for integrals in found])
         targets = {i: evaluate(i.target, t) for i in prescribed.invariants}
         now = _Now(prescribed, targets, found[0], integrals)
         for invariant, target in targets.items():
@@ -283,7 +240,7 @@ def assemble(
         confidence=_CONFIDENCE,
         tolerance=tolerance,
         rows=tuple(rows),
-        measured=_drifts(times, prescribed, known, quantile / math.sqrt(count)),
+        measured=drift_rows(times, prescribed, known, quantile / math.sqrt(count)),
     )
     if not out.holds:
         return out
@@ -291,43 +248,6 @@ def assemble(
     if abs(far.continuum) - far.continuum_margin <= max(tolerance, _NEGLIGIBLE):
         return out
     return dataclasses.replace(out, advice=_advice(far, larger, rules[0]))
-
-
-def _read(prescribed: Prescribed, found: Integrals) -> dict[Invariant, Measured]:
-    """Each invariant in some integrals."""
-    every = prescribed.every
-    return dict(zip(every, read_rows(every, found, prescribed.volume), strict=True))
-
-
-def _drifts(
-    times: Sequence[float | None],
-    prescribed: Prescribed,
-    known: list[list[dict[Invariant, Measured]]],
-    margin: float,
-) -> tuple[MeasuredRow, ...]:
-    """The rows of what is measured, one after the other.
-
-    **Arguments:**
-
-    - `known`: what was found at each time, on each rule as in `assemble`.
-    - `margin`: half the width of the interval of a mean, in standard deviations.
-    """
-    rows = []
-    for invariant in prescribed.measured:
-        column = lambda name, i=invariant: np.array(
-            [[float(getattr(one[i], name)) for one in now[2:]] for now in known]
-        )
-        # The difference of two infinities is NaN, and shown as such.
-        with np.errstate(invalid="ignore"):
-            value, change, part = drift(Measured(column("value"), column("size")))
-            spread = lambda a: margin * a.std(axis=1, ddof=1)
-            columns = [value.mean(1), spread(value), change.mean(1), spread(change)]
-            columns.append(part.mean(1))
-        rows += [
-            MeasuredRow(t, invariant.name, *(float(c[k]) for c in columns))
-            for k, t in enumerate(times)
-        ]
-    return tuple(rows)
 
 
 class _Now(NamedTuple):
@@ -340,12 +260,12 @@ class _Now(NamedTuple):
 
     def value(self, invariant: Invariant, found: Integrals) -> float:
         """An invariant in some integrals."""
-        return float(_read(self.prescribed, found)[invariant].value)
+        return float(read_all(self.prescribed, found)[invariant].value)
 
     def error(self, invariant: Invariant, found: Integrals) -> Any:
         """The relative error of an invariant in some integrals."""
         # The square of a very large field overflows, and says nothing of its size.
-        known = _read(self.prescribed, self.on_rule)[invariant]
+        known = read_all(self.prescribed, self.on_rule)[invariant]
         size = float(known.size * known.weight)
         size = size if math.isfinite(size) else 0.0
         value, volume = self.value(invariant, found), self.prescribed.volume

@@ -118,14 +118,13 @@ class FrozenField(eqx.Module):
         """Write the tables of the correction and the arrays of the network to an
         `.npz` file, without pickle and with a checksum. A file of that name is replaced
         when the new one is complete, and not before."""
-        known = [
-            None if a is None else np.asarray(a) for a in (self.times, self.weights)
-        ]
+        known = lambda a: None if a is None else np.asarray(a)
         tables = map(np.asarray, self.tables)
         save_frozen(
             file,
             FrozenTables(
-                *known,
+                known(self.times),
+                known(self.weights),
                 self.accuracy,
                 self.dimension,
                 self.form.profile is not None,

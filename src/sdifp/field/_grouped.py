@@ -181,7 +181,7 @@ class ByGroup(Family):
 
     @property
     def frozen(self) -> Combined:
-        return Combined(self.functions, self.profile)
+        return Combined(functions=self.functions, profile=self.profile)
 
     def tabulated(
         self, now: "GroupSlice"

@@ -114,10 +114,8 @@ def conserve(
 
 def _check_single(prescribed: Prescribed) -> None:
     """Raise `ValueError` for an invariant that only fields of JAX can have."""
-    if not prescribed.groups:
-        return
     known, count = (Mass, SquaredNorm, Variance), prescribed.components
-    for one in prescribed.invariants:
+    for one in prescribed.every:
         own = one.among(count)
         if not isinstance(one, known) or len(own) > 1:
             which = f"component{'s' * (len(own) > 1)} {', '.join(map(str, own))}"

@@ -17,6 +17,8 @@ from .correction import project as project
 from .field import conserve as conserve
 from .invariants import Density as Density
 from .invariants import Mass as Mass
+from .invariants import Moment as Moment
+from .invariants import Quadratic as Quadratic
 from .invariants import SquaredNorm as SquaredNorm
 from .operators import Residual as Residual
 from .operators import laplacian as laplacian

@@ -41,7 +41,9 @@ def on(devices):
 BITS = [(name, devices) for name in CASES for devices in ((3, 8), (1, 2, 4))]
 
 
-@pytest.mark.parametrize("case", only(BITS, ("few parts", (3, 8)), ("groups", (3, 8))), ids=str)
+@pytest.mark.parametrize(
+    "case", only(BITS, ("few parts", (3, 8)), ("groups", (3, 8))), ids=str
+)
 def test_scale_and_shift_have_the_same_bits_on_any_number_of_devices(case):
     # With their derivatives by t, at several times in one program.
     name, devices = case

@@ -49,10 +49,10 @@ def conserve(
         `squared_norm - mass^2 / volume`, instead of the squared norm. It keeps the
         digits of a variation that is small beside the mean, in single precision most
         of all.
-    - `invariants`: the same as objects, `Mass(1.0)`, `SquaredNorm(2.0, component=1)`, of
-        which `mass`, `squared_norm` and `variance` are the short form; and moments with
-        weights, totals over components, and quadratic forms (`Moment`, `Quadratic`,
-        `DirichletEnergy`, `QuadraticForm`).
+    - `invariants`: the same as objects, `Mass(1.0)`, `SquaredNorm(2.0, component=1)`,
+        of which `mass`, `squared_norm` and `variance` are the short form; and moments
+        with weights, totals over components, and quadratic forms (`Moment`,
+        `Quadratic`, `DirichletEnergy`, `QuadraticForm`).
     - `profile`: the function of x that the shift multiplies, or the weights of all
         moments; one that vanishes on the boundary keeps homogeneous Dirichlet data.
     - `gradient`: how the moments are differentiated with respect to the parameters:

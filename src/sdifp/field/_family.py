@@ -39,7 +39,7 @@ class FrozenForm(eqx.Module):
 class Affine(FrozenForm):
     """Scale and shift of each component."""
 
-    profile: Profile | None
+    profile: Profile | None = eqx.field(static=True)
 
     names: ClassVar[tuple[str, ...]] = ("scales", "shifts")
 

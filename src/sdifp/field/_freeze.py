@@ -119,19 +119,18 @@ class FrozenField(eqx.Module):
         `.npz` file, without pickle and with a checksum. A file of that name is replaced
         when the new one is complete, and not before."""
         known = lambda a: None if a is None else np.asarray(a)
-        tables = map(np.asarray, self.tables)
-        save_frozen(
-            file,
-            FrozenTables(
-                known(self.times),
-                known(self.weights),
-                self.accuracy,
-                self.dimension,
-                self.form.profile is not None,
-                dict(zip(self.form.names, tables, strict=True)),
+        tables = FrozenTables(
+            times=known(self.times),
+            weights=known(self.weights),
+            accuracy=self.accuracy,
+            dimension=self.dimension,
+            has_profile=self.form.profile is not None,
+            tables=dict(
+                zip(self.form.names, map(np.asarray, self.tables), strict=True)
             ),
-            {name: np.asarray(leaf) for name, leaf in _leaves(self.net).items()},
         )
+        leaves = {name: np.asarray(leaf) for name, leaf in _leaves(self.net).items()}
+        save_frozen(file, tables, leaves)
 
     @staticmethod
     def load(

@@ -405,5 +405,8 @@ def _pivot(coupling: Float[Array, "p p"], moments: Float[Array, " p"]) -> Array:
     normal = matrix.T @ matrix
     limits = jnp.finfo(normal.dtype)
     ridge = limits.eps**_RIDGE_POWER * jnp.trace(normal) + limits.tiny
-    found = jnp.linalg.solve(normal + ridge * jnp.eye(p), matrix.T @ right)
+    # Written out: a loop inside of a sum over parts of a rule is compiled into another
+    # program where a device has one part alone.
+    rows = [list(row) for row in normal + ridge * jnp.eye(p)]
+    found = jnp.stack(solve_positive(rows, list(matrix.T @ right)))
     return jax.lax.stop_gradient(found)

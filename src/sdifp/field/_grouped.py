@@ -69,8 +69,8 @@ _Coefficients = tuple[GroupCoefficients, ...]
 class Combined(FrozenForm):
     """A scale for each component, and a multiple of what each linear moment may add."""
 
-    functions: tuple[GroupFunctions, ...]
-    profile: Profile | None
+    profile: Profile | None = eqx.field(static=True)
+    functions: tuple[GroupFunctions, ...] = eqx.field(static=True)
 
     names: ClassVar[tuple[str, ...]] = ("scales", "multiples")
 
@@ -181,7 +181,7 @@ class ByGroup(Family):
 
     @property
     def frozen(self) -> Combined:
-        return Combined(functions=self.functions, profile=self.profile)
+        return Combined(self.profile, self.functions)
 
     def tabulated(
         self, now: "GroupSlice"

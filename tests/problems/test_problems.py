@@ -445,6 +445,7 @@ def test_short_and_long_form_of_the_invariants_are_the_same():
     assert dataclasses.replace(long, name="other").invariants == long.invariants
 
 
+@pytest.mark.usefixtures("as_user")
 @pytest.mark.parametrize(
     ("invariants", "words"),
     [

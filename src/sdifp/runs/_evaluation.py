@@ -13,6 +13,7 @@ from ..field import as_field, at_time
 from ..invariants import (
     Invariant,
     Mass,
+    Measured,
     SquaredNorm,
     drift,
     read_rows,
@@ -63,39 +64,31 @@ def integrals_of(
     if trained.certificate is not None:
         curves["raw"] = of(trained.net)
     read = {w: read_rows(invariants, curve, volume) for w, curve in curves.items()}
-    prescribed = problem.prescribed
     targets = [
         volume * np.array([float(problem.mean_target(i, t)) for t in times])
-        for i in prescribed
+        for i in problem.prescribed
     ]
-    # Relative to the size of the field, that of the network without its correction too.
-    size = [m.size for m in read["field"]]
-    errors = {
-        which: relative_errors(
-            prescribed,
-            [m._replace(size=s) for m, s in zip(found, size, strict=True)][
-                : len(targets)
-            ],
-            targets,
-            volume,
-        )
-        for which, found in read.items()
-    }
+
+    def errors(found: list[Measured]) -> list[np.ndarray]:
+        # Of the network without its correction relative to the size of the field, too.
+        pairs = list(zip(found, read["field"], strict=True))[: len(targets)]
+        own = [measured._replace(size=field.size) for measured, field in pairs]
+        return relative_errors(problem.prescribed, own, targets, volume)
+
+    off = {which: errors(found) for which, found in read.items()}
     out: dict[str, Any] = {}
     for k, invariant in enumerate(invariants):
         found = {which: measured[k] for which, measured in read.items()}
-        own = out[invariant.name] = {
-            "density": invariant.density_in_words,
-            "target": None,
-            "values": {which: m.value.tolist() for which, m in found.items()},
-        }
-        if invariant.target is not None:
-            own["target"] = targets[k].tolist()
-            own["errors"] = {w: np.abs(e[k]).tolist() for w, e in errors.items()}
-        else:
+        own: dict[str, Any] = {"density": invariant.density_in_words, "target": None}
+        own["values"] = {which: m.value.tolist() for which, m in found.items()}
+        if invariant.target is None:
             change = {which: drift(m) for which, m in found.items()}
-            own["drift"] = {which: d.change.tolist() for which, d in change.items()}
+            own["drift"] = {w: d.change.tolist() for w, d in change.items()}
             own["relative_drift"] = {w: d.relative.tolist() for w, d in change.items()}
+        else:
+            own["target"] = targets[k].tolist()
+            own["errors"] = {w: np.abs(e[k]).tolist() for w, e in off.items()}
+        out[invariant.name] = own
     return {"times": np.asarray(times, float).tolist(), "invariants": out}
 
 

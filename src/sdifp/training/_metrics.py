@@ -88,11 +88,11 @@ class Metrics:
 
 def _few(values: dict[str, float], what: str, kind: str) -> list[str]:
     """Numbers by name; the worst alone where they are too many for a line."""
-    shown = [f"{name}{what} {value:.1e}" for name, value in values.items()]
+    shown = {name: f"{name}{what} {value:.1e}" for name, value in values.items()}
     if len(values) <= _NAMED:
-        return shown
-    size = lambda k: math.inf if math.isnan(v := list(values.values())[k]) else abs(v)
-    return [f"worst of {len(values)} {kind}: {shown[max(range(len(shown)), key=size)]}"]
+        return list(shown.values())
+    size = lambda name: math.inf if math.isnan(values[name]) else abs(values[name])
+    return [f"worst of {len(values)} {kind}: {shown[max(values, key=size)]}"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -229,8 +229,7 @@ class _Gram(eqx.Module):
             if self.functions.metric(nodes[0]) is not None:
                 metric = over(self.functions.metric)
             other = raised(metric, tests)
-        w = weights.astype(tests.dtype)
-        return jnp.einsum("pcm,qcm,m->pq", tests, other, w)
+        return _inner(tests[:, None], other[None], weights.astype(tests.dtype))
 
 
 def gram_on(
@@ -349,21 +348,28 @@ def _sums(
         f = jnp.concatenate([f, own[:, 1:].reshape(-1, own.shape[-1])])
     here = _on_nodes(functions, basis, nodes, t)
     tests, directions = here.tests, here.directions
-    tested = lambda g: jnp.einsum("pcm,cm,m->p", tests, g[:c], w)
-    coupling = jnp.einsum("pcm,qcm,m->pq", tests, directions[:, :c], w)
+    tested = lambda g: _inner(tests, g[None, :c], w)
+    coupling = _inner(tests[:, None], directions[None, :, :c], w)
     if pivot is None:
         pivot = _pivot(coupling, tested(f))
     centred = minus_combination(f, pivot, directions)
     lowered = here.lowered(centred)
-    square = jnp.einsum("nm,nm,m->", centred, lowered, w)
+    square = _inner(centred, lowered, w)
     out = GroupMoments(pivot, tested(centred), square, coupling=coupling)
     if not functions.is_oblique:
         return out
     each = jax.vmap(here.lowered)(directions)
     return out._replace(
-        cross=jnp.einsum("pnm,nm,m->p", directions, lowered, w),
-        overlaps=jnp.einsum("pnm,qnm,m->pq", directions, each, w),
+        cross=_inner(directions, lowered[None], w),
+        overlaps=_inner(directions[:, None], each[None], w),
     )
+
+
+def _inner(a: Array, b: Array, w: Float[Array, " m"]) -> Array:
+    """Sums over components and nodes, the last two axes. (Not as matrix products, which
+    are summed in an order that depends on what is computed beside.)"""
+    products = a * b
+    return jnp.sum(_beside(w, products) * products, (-2, -1))
 
 
 def _merged(a: GroupMoments, b: GroupMoments) -> GroupMoments:

@@ -7,7 +7,7 @@ no evaluation of the network.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,6 +34,10 @@ from ._protocol import Profile, evaluate
 # pivot is any point near the moments, and this makes it one where a part of a rule
 # cannot tell two directions apart.
 _RIDGE_POWER = 0.6
+
+# Parts of a rule that a device sums at the least: a part by itself is compiled into a
+# program with other bits (measured).
+_LEAST = 2
 
 
 class GroupFunctions(eqx.Module):
@@ -240,7 +244,7 @@ def gram_on(
     chunk: int,
 ) -> Float[Array, "p p"]:
     """`Q[d_k . e_l]` on a rule."""
-    return streamed(rule, _Gram(basis, t, functions), jnp.add, chunk)
+    return streamed(rule, _Gram(basis, t, functions), jnp.add, chunk, _LEAST)
 
 
 def basis_on(
@@ -295,6 +299,8 @@ class GroupSums(Additive):
     time: Array | None
     bases: tuple[Basis, ...]
     functions: tuple[GroupFunctions, ...] = eqx.field(static=True)
+
+    least: ClassVar[int] = _LEAST
 
     def _values(self, nodes: Array) -> Array:
         """The network on nodes, components on the first axis, and its derivatives in x
@@ -366,8 +372,7 @@ def _sums(
 
 
 def _inner(a: Array, b: Array, w: Float[Array, " m"]) -> Array:
-    """Sums over components and nodes, the last two axes. (Not as matrix products, which
-    are summed in an order that depends on what is computed beside.)"""
+    """Sums over components and nodes, the last two axes."""
     products = a * b
     return jnp.sum(_beside(w, products) * products, (-2, -1))
 
@@ -391,8 +396,7 @@ def _pivot(coupling: Float[Array, "p p"], moments: Float[Array, " p"]) -> Array:
     normal = matrix.T @ matrix
     limits = jnp.finfo(normal.dtype)
     ridge = limits.eps**_RIDGE_POWER * jnp.trace(normal) + limits.tiny
-    # Written out: a loop inside of a sum over parts of a rule is compiled into another
-    # program where a device has one part alone.
+    # Written out, for few rows: no call of a library inside the sums.
     rows = [list(row) for row in normal + ridge * jnp.eye(p)]
     found = jnp.stack(solve_positive(rows, list(matrix.T @ right)))
     return jax.lax.stop_gradient(found)

@@ -7,7 +7,7 @@ parameters, and in its cost.
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -48,6 +48,9 @@ class Additive(Summand):
     that depend on the network, linear in the weights, and `with_sums`, the same with
     others."""
 
+    least: ClassVar[int] = 1
+    "see `streamed`"
+
     @abc.abstractmethod
     def about(self, pivot: Any, nodes: Array, weights: Array) -> Any:
         """The sums of some nodes about a given pivot, plainly differentiable."""
@@ -58,7 +61,7 @@ class Additive(Summand):
         """The sums of two parts of a rule together."""
 
     def whole(self, rule: QuadratureRule, chunk: int) -> Any:
-        return streamed(rule, _Block(self), type(self).merge, chunk)
+        return streamed(rule, _Block(self), type(self).merge, chunk, self.least)
 
     def changed(self, whole: Any, frozen: Any, rule: QuadratureRule, some: Any) -> Any:
         index, factor = some

@@ -7,7 +7,7 @@ no evaluation of the network.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,6 +34,10 @@ from ._protocol import Profile, evaluate
 # pivot is any point near the moments, and this makes it one where a part of a rule
 # cannot tell two directions apart.
 _RIDGE_POWER = 0.6
+
+# Parts of a rule that a device sums at the least: a part by itself is compiled into a
+# program with other bits (measured).
+_LEAST = 2
 
 
 class GroupFunctions(eqx.Module):
@@ -229,8 +233,7 @@ class _Gram(eqx.Module):
             if self.functions.metric(nodes[0]) is not None:
                 metric = over(self.functions.metric)
             other = raised(metric, tests)
-        w = weights.astype(tests.dtype)
-        return jnp.einsum("pcm,qcm,m->pq", tests, other, w)
+        return _inner(tests[:, None], other[None], weights.astype(tests.dtype))
 
 
 def gram_on(
@@ -241,7 +244,7 @@ def gram_on(
     chunk: int,
 ) -> Float[Array, "p p"]:
     """`Q[d_k . e_l]` on a rule."""
-    return streamed(rule, _Gram(basis, t, functions), jnp.add, chunk)
+    return streamed(rule, _Gram(basis, t, functions), jnp.add, chunk, _LEAST)
 
 
 def basis_on(
@@ -296,6 +299,8 @@ class GroupSums(Additive):
     time: Array | None
     bases: tuple[Basis, ...]
     functions: tuple[GroupFunctions, ...] = eqx.field(static=True)
+
+    least: ClassVar[int] = _LEAST
 
     def _values(self, nodes: Array) -> Array:
         """The network on nodes, components on the first axis, and its derivatives in x
@@ -369,21 +374,27 @@ def _sums(
         f = jnp.concatenate([f, own[:, 1:].reshape(-1, own.shape[-1])])
     here = _on_nodes(functions, basis, nodes, t)
     tests, directions = here.tests, here.directions
-    tested = lambda g: jnp.einsum("pcm,cm,m->p", tests, g[:c], w)
-    coupling = jnp.einsum("pcm,qcm,m->pq", tests, directions[:, :c], w)
+    tested = lambda g: _inner(tests, g[None, :c], w)
+    coupling = _inner(tests[:, None], directions[None, :, :c], w)
     if pivot is None:
         pivot = _pivot(coupling, tested(f))
     centred = minus_combination(f, pivot, directions)
     lowered = here.lowered(centred)
-    square = jnp.einsum("nm,nm,m->", centred, lowered, w)
+    square = _inner(centred, lowered, w)
     out = GroupMoments(pivot, tested(centred), square, coupling=coupling)
     if not functions.is_oblique:
         return out
     each = jax.vmap(here.lowered)(directions)
     return out._replace(
-        cross=jnp.einsum("pnm,nm,m->p", directions, lowered, w),
-        overlaps=jnp.einsum("pnm,qnm,m->pq", directions, each, w),
+        cross=_inner(directions, lowered[None], w),
+        overlaps=_inner(directions[:, None], each[None], w),
     )
+
+
+def _inner(a: Array, b: Array, w: Float[Array, " m"]) -> Array:
+    """Sums over components and nodes, the last two axes."""
+    products = a * b
+    return jnp.sum(_beside(w, products) * products, (-2, -1))
 
 
 def _merged(a: GroupMoments, b: GroupMoments) -> GroupMoments:
@@ -405,8 +416,7 @@ def _pivot(coupling: Float[Array, "p p"], moments: Float[Array, " p"]) -> Array:
     normal = matrix.T @ matrix
     limits = jnp.finfo(normal.dtype)
     ridge = limits.eps**_RIDGE_POWER * jnp.trace(normal) + limits.tiny
-    # Written out: a loop inside of a sum over parts of a rule is compiled into another
-    # program where a device has one part alone.
+    # Written out, for few rows: no call of a library inside the sums.
     rows = [list(row) for row in normal + ridge * jnp.eye(p)]
     found = jnp.stack(solve_positive(rows, list(matrix.T @ right)))
     return jax.lax.stop_gradient(found)

@@ -45,6 +45,7 @@ def streamed(
     block: Block[Sums],
     merge: Callable[[Sums, Sums], Sums],
     chunk: int,
+    least: int = 1,
 ) -> Sums:
     """What a function makes of all nodes and weights, at most `chunk` of them at a
     time, merged in an order that does not depend on how many devices there are.
@@ -55,6 +56,8 @@ def streamed(
         needs. It is evaluated again in the backward pass, so that memory does not grow
         with the rule; weights may be zero.
     - `merge`: of two neighbours.
+    - `least`: how many parts a device sums at the least: 2 for a block whose bits
+        change where the compiler sees that there is one alone.
     """
     size, parts = rule.size, part_count(rule.size, device_count())
     length = -(-size // parts)
@@ -89,7 +92,8 @@ def streamed(
     def all_parts(rule: "QuadratureRule", block: Block[Sums]) -> Any:
         # A device that is left over repeats the last part, which is cut off. A loop
         # that runs once would be compiled into another program if there is one inside.
-        numbers = jnp.minimum(share_of(parts, 1 if pieces == 1 else 2), parts - 1)
+        own = share_of(parts, least if pieces == 1 else 2)
+        numbers = jnp.minimum(own, parts - 1)
         found = jax.lax.map(part_of(rule, block), jax.lax.optimization_barrier(numbers))
         # As one array, which is one message: the sums are all that is sent.
         table = gathered(jax.vmap(lambda sums: ravel_pytree(sums)[0])(found))[:parts]

@@ -91,8 +91,9 @@ def raised(metric: Array | None, psi: Array) -> Array:
     if metric is None:
         return psi
     if metric.ndim < 2:
-        return psi / metric
-    rows = [list(row) for row in metric]
+        return psi / _beside(metric, psi)
+    # An axis for the functions.
+    rows = [list(row) for row in metric[:, :, None]]
     return jnp.stack(solve_positive(rows, list(jnp.moveaxis(psi, 1, 0))), 1)
 
 
@@ -100,7 +101,14 @@ def _lowered(metric: Array | None, v: Array) -> Array:
     """`R v`, components on the first axis."""
     if metric is None:
         return v
-    return metric * v if metric.ndim < 2 else jnp.einsum("ij...,j...->i...", metric, v)
+    if metric.ndim < 2:
+        return _beside(metric, v) * v
+    return jnp.einsum("ij...,j...->i...", metric, v)
+
+
+def _beside(numbers: Array, v: Array) -> Array:
+    """One number for each node, or one, with the axes of an array before."""
+    return jnp.expand_dims(numbers, tuple(range(v.ndim - numbers.ndim)))
 
 
 class Basis(eqx.Module):
@@ -163,7 +171,8 @@ def jet(function: Callable[[Array], Array], x: Array, axis: int) -> Array:
     """The values of a function at a point, followed by their derivatives in x along the
     axis of the components."""
     value, slope = function(x), jax.jacfwd(function)(x)
-    flat = slope.reshape(*slope.shape[:axis], -1)
+    # Of no functions, too, where a size cannot be found from the others.
+    flat = slope.reshape(*slope.shape[:axis], slope.shape[axis] * x.size)
     return jnp.concatenate([value, flat], axis)
 
 

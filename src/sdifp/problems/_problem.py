@@ -270,13 +270,14 @@ def _interval(given: tuple[float, float] | None) -> tuple[float, float]:
 
 
 def _check_invariants(invariants: tuple[Invariant, ...]) -> None:
-    names = [invariant.name for invariant in invariants]
     for invariant in invariants:
         if not isinstance(invariant, Invariant):
             raise TypeError(
                 f"invariants must hold Mass, SquaredNorm, Moment or other invariants, "
                 f"got {invariant!r}"
             )
+    names = [invariant.name for invariant in invariants]
+    for invariant in invariants:
         if invariant.only is not None:
             raise ValueError(
                 f"invariants must not name components, for the field has only one, got "

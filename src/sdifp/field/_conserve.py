@@ -10,11 +10,13 @@ from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant, entries
 from ..quadrature import QuadratureRule
+from ._check_positive import check_positive_field
 from ._components import ByComponent
 from ._family import Family
 from ._field import ConservedField
 from ._gradient import Exact, GradientMode
 from ._grouped import ByGroup
+from ._positive import ByExponent, Positive
 from ._slice import TargetLike, Times
 
 TargetsLike = TargetLike | Sequence[TargetLike | None] | None
@@ -83,15 +85,23 @@ def conserve(
         nodes=rule.size,
         support=lambda one: _support(one, rule, shape[0] if shape else 1),
     )
+    family: Family
+    if isinstance(net, Positive):
+        family = ByExponent(prescribed, net.map)
+        check_positive_field(family, shape, profile, floor)
+        ByGroup(prescribed, None, RelativeFloor()).check(rule, has_time)
+        return _checked(ConservedField(net, rule, gradient, family, has_time), times)
     if profile is not None:
         _check_profile(profile, rule)
-    family: Family
     if prescribed.groups:
         family = ByGroup(prescribed, profile, floor)
         family.check(rule, has_time)
     else:
         family = ByComponent(prescribed, profile, floor)
-    field = ConservedField(net, rule, gradient, family, has_time)
+    return _checked(ConservedField(net, rule, gradient, family, has_time), times)
+
+
+def _checked(field: ConservedField, times: Times | None) -> ConservedField:
     if times is not None:
         field.check(times)
     return field

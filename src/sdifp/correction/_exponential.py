@@ -1,8 +1,8 @@
 """Positive values with prescribed moments: `u = c f^q e^(lambda . psi)`.
 
-Pure functions of the values on the nodes of a rule. The power q and the tilt lambda are
-found with constant values, in loops through which no derivative flows. A few Newton steps
-from there carry the derivatives with respect to values, targets and psi.
+Pure functions of the values on the nodes of a rule. The power q and the tilt lambda
+are found with constant values, in loops through which no derivative flows. A few Newton
+steps from there carry the derivatives with respect to values, targets and psi.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,9 @@ class Exponential(NamedTuple):
         if self.power is not None:
             log = self.power * (positive.log(z) - self.pivot)
             return self.factor * jnp.exp(log)
-        exponent = 0.0 if self.tilt is None else self.tilt @ tests
+        exponent: Array | float = 0.0
+        if self.tilt is not None and tests is not None:
+            exponent = self.tilt @ tests
         return self.factor * positive.times(z, exponent, self.pivot)
 
     def moved(self, by: Float[Array, " n"]) -> "Exponential":
@@ -68,8 +70,8 @@ class Exponential(NamedTuple):
 
 
 class TestFunctions(NamedTuple):
-    """Combinations of given functions psi_k whose mean is to be zero, of variance one and
-    uncorrelated under the weights of a rule."""
+    """Combinations of given functions psi_k whose mean is to be zero, of variance one
+    and uncorrelated under the weights of a rule."""
 
     centre: Array
     "the means of the psi_k under the weights"
@@ -109,8 +111,8 @@ def residuals(
     z: Float[Array, " M"],
     w: Float[Array, " M"],
 ) -> Float[Array, " n"]:
-    """Sums over nodes that are prescribed, as many as there are unknowns: of u and, with
-    a power, of u^2, relative to their targets, and of the products of u with the tests."""
+    """Sums over nodes that are prescribed, as many as there are unknowns: of u and,
+    with a power, of u^2, relative to their targets, and of u times the tests."""
     u = found.apply(positive, z, wanted.tests) / wanted.mean
     rows = [jnp.sum(w * u)]
     if wanted.ratio is not None:
@@ -127,8 +129,8 @@ def solve_exponential(
     w: Float[Array, " M"],
     field: Any,
 ) -> tuple[Exponential, Int[Array, ""]]:
-    """The positive values with prescribed moments that are made of `f = positive(z)`, and
-    a `Status`.
+    """The positive values with prescribed moments that are made of `f = positive(z)`,
+    and a `Status`.
 
     **Arguments:**
 
@@ -184,8 +186,8 @@ def most_ratio(logs: Array, w: Array) -> Array:
 def power_of(
     logs: Float[Array, " M"], w: Float[Array, " M"], ratio: Array
 ) -> tuple[Array, Array]:
-    """The q with `log Q[f^2q] - 2 log Q[f^q] = ratio` from `log f`, and whether there is
-    one."""
+    """The q with `log Q[f^2q] - 2 log Q[f^q] = ratio` from `log f`, and whether there
+    is one."""
 
     def terms(q: Array, logs: Array) -> tuple[Array, Array]:
         """The left-hand side, which increases in q, and its derivative."""
@@ -233,8 +235,8 @@ def tilt_of(
     w: Float[Array, " M"],
     tests: Float[Array, "p M"],
 ) -> tuple[Array, Array]:
-    """The lambda with `Q[tests f e^(lambda . tests)] = 0`, and whether there is one: where
-    the convex `log Q[f e^(lambda . tests)]` is least.
+    """The lambda with `Q[tests f e^(lambda . tests)] = 0`, and whether there is one:
+    where the convex `log Q[f e^(lambda . tests)]` is least.
 
     **Arguments:**
 

@@ -17,7 +17,7 @@ from .._checks import (
     is_concrete,
 )
 from .._core import Status, check_independent
-from ._exponential import Wanted, TestFunctions, solve_exponential
+from ._exponential import TestFunctions, Wanted, solve_exponential
 from ._maps import Given
 from ._moments import accumulator
 

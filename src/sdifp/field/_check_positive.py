@@ -3,13 +3,11 @@
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Mass, Moment, SquaredNorm, Variance
 from ._positive import ByExponent
-from ._protocol import Profile
 
 
 def check_positive_field(
     family: ByExponent,
     shape: tuple[int, ...],
-    profile: Profile | None,
     floor: RelativeFloor | AbsoluteFloor,
 ) -> None:
     """Raise `ValueError` for targets and options that a positive network of this shape
@@ -19,10 +17,10 @@ def check_positive_field(
             f"net must return one number to be positive, got shape {shape}; correct "
             f"its components by themselves"
         )
-    if profile is not None:
+    if family.profile is not None:
         raise ValueError(
             f"profile must be left out for a positive field, which is not shifted, got "
-            f"{profile!r}; multiply the network with what vanishes on the boundary"
+            f"{family.profile!r}"
         )
     if floor != RelativeFloor():
         raise ValueError(

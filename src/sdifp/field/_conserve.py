@@ -87,8 +87,8 @@ def conserve(
     )
     family: Family
     if isinstance(net, Positive):
-        family = ByExponent(prescribed, net.map)
-        check_positive_field(family, shape, profile, floor)
+        family = ByExponent(prescribed, profile, net.map)
+        check_positive_field(family, shape, floor)
         ByGroup(prescribed, None, RelativeFloor()).check(rule, has_time)
         return _checked(ConservedField(net, rule, gradient, family, has_time), times)
     if profile is not None:

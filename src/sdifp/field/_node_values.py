@@ -89,7 +89,7 @@ def unknowns(coefficients: PositiveCoefficients) -> tuple[Array, ...]:
 
 
 class NodeValues(Summand):
-    """The correction of a positive network at one time, from its values on the nodes."""
+    """The correction of a positive network at one time, from its values on nodes."""
 
     net: Callable[..., Array]
     "before the map"
@@ -172,9 +172,7 @@ class _Block(eqx.Module):
         return self.values._on(nodes, weights)
 
 
-def psi_at(
-    moments: Sequence[Moment], x: Array, t: Array | None
-) -> Float[Array, " p"]:
+def psi_at(moments: Sequence[Moment], x: Array, t: Array | None) -> Float[Array, " p"]:
     """The weights of some moments of one component at a point."""
     kind = accumulator()
     found = [entries(moment.weight_at(x, t, 1))[0] for moment in moments]

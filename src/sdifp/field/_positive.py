@@ -1,4 +1,4 @@
-"""Networks that are positive, and their correction: scaled, raised to a power, tilted."""
+"""Positive networks and their correction: scaled, raised to a power, or tilted."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from ._components import since_time
 from ._family import Family
 from ._gradient import GradientMode
 from ._node_values import NodeValues, PositiveCoefficients, Solution, psi_at, unknowns
-from ._protocol import evaluate
+from ._protocol import Profile, evaluate
 from ._slice import FieldSlice, target_at
 
 # Functions of jax.numpy that users know.
@@ -45,14 +45,14 @@ class Positive(eqx.Module):
 def positive(
     net: Callable[..., Array], function: Callable[..., Array] = jnp.exp
 ) -> Positive:
-    """Make a network positive. `conserve` then prescribes its integrals by scaling it, by
-    raising it to a power or by tilting it, so that it stays positive.
+    """Make a network positive. `conserve` then prescribes its integrals by scaling it,
+    by raising it to a power or by tilting it, so that it stays positive.
 
     **Arguments:**
 
     - `net`: a function `f(x, t)` or `f(x)` of one point that returns one number.
-    - `function`: `jax.numpy.exp`, `jax.nn.softplus` or `jax.numpy.square`. The square may
-        vanish, and its powers are not smooth there, so it allows no `squared_norm`.
+    - `function`: `jax.numpy.exp`, `jax.nn.softplus` or `jax.numpy.square`. The square
+        may vanish, and its powers are not smooth there, so it allows no `squared_norm`.
 
     Examples:
         >>> import jax.numpy as jnp, sdifp
@@ -80,10 +80,10 @@ class ByExponent(Family):
     """`u = c f`, `u = c f^q` or `u = c f e^(lambda . psi)` for a positive network f."""
 
     prescribed: Prescribed = eqx.field(static=True)
+    profile: Profile | None = eqx.field(static=True)
     positive: PositiveMap = eqx.field(static=True)
 
     is_affine: ClassVar[bool] = False
-    profile = None
 
     def _only(self, *kinds: type) -> Invariant | None:
         """The invariant of one of these kinds."""
@@ -109,7 +109,7 @@ class ByExponent(Family):
         return jnp.asarray(value / self.prescribed.volume, accumulator())
 
     def _ratio(self, time: Array | None, mean: Array) -> Array | None:
-        """`log(s / m^2)`, from a variance where there is one, which keeps its digits."""
+        """`log(s / m^2)`, from a variance where there is one: it keeps its digits."""
         if self._quadratic is None:
             return None
         wanted = self.prescribed.moments(0, lambda target: target_at(target, time))
@@ -150,7 +150,7 @@ class ByExponent(Family):
         return found
 
     def slice(
-        self, net: Callable[..., Array], time: Array | None, dimension: int, found: Any
+        self, net: Any, time: Array | None, dimension: int, found: Any
     ) -> "PositiveSlice":
         return PositiveSlice(
             net=net, time=time, moments=found, family=self, dimension=dimension
@@ -232,7 +232,6 @@ class PositiveSlice(FieldSlice):
         given = self.prescribed.invariants
         wanted = {i.name: float(target_at(i.target, t)) for i in given}
         lacking = {n: v for n, v in wanted.items() if not math.isfinite(v)}
-        bounds = [self.by_entry(a) for a in (self.moments.least, self.moments.most)]
         when = "" if t is None else f" at t = {t:g}"
         names = ", ".join(f"{n} = {v:g}" for n, v in wanted.items())
         if lacking:
@@ -251,14 +250,16 @@ class PositiveSlice(FieldSlice):
         elif status == Status.DEGENERATE:
             reason = "the network is constant on the nodes, so no power changes it"
         else:
-            rows = [b.reshape(-1, self.moments.least.shape[-1]) for b in bounds]
-            reason = self._bounds(wanted, *(b[min(at, len(b) - 1)] for b in rows))
+            reason = self._bounds(wanted, at)
         return ValueError(f"the targets {names} cannot be met{when}: {reason}")
 
-    def _bounds(
-        self, wanted: dict[str, float], least: np.ndarray, most: np.ndarray
-    ) -> str:
-        """What the targets must be for this network."""
+    def _bounds(self, wanted: dict[str, float], at: int) -> str:
+        """What the targets must be for this network, for entry `at` of a batch."""
+        count, rows = self.moments.least.shape[-1], []
+        for bound in (self.moments.least, self.moments.most):
+            table = np.asarray(self.by_entry(bound)).reshape(-1, count)
+            rows.append(table[min(at, len(table) - 1)])
+        least, most = rows
         mass, volume = wanted["mass"], self.prescribed.volume
         form = self.family._quadratic
         if form is not None:
@@ -270,20 +271,20 @@ class PositiveSlice(FieldSlice):
                 f"below {high:.6g}, where that is the squared mass over the volume and "
                 f"over the weight of the nodes where the network is largest"
             )
-        rows = [
+        found = [
             f"{m.name} / mass = {wanted[m.name] / mass:.6g} and its weight between "
             f"{low:.6g} and {high:.6g}"
             for m, low, high in zip(self.family._moments, least, most, strict=True)
         ]
         return (
             "the moments over the mass must be in the interior of the convex hull of "
-            f"their weights on the nodes; {', '.join(rows)}"
+            f"their weights on the nodes; {', '.join(found)}"
         )
 
 
 class NearOneTime(eqx.Module):
-    """A positive field near one time, with given coefficients: polynomials in t, all that
-    derivatives in t up to some order see of them."""
+    """A positive field near one time, with given coefficients: polynomials in t, all
+    that derivatives in t up to some order see of them."""
 
     net: Positive
     series: PositiveCoefficients

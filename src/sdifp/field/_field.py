@@ -16,6 +16,7 @@ from ._family import Family
 from ._gradient import GradientMode
 from ._interpolated import Interpolated
 from ._lagged import Lagged
+from ._positive import ByExponent
 from ._protocol import Expansion, Field, Profile
 from ._slice import FieldSlice, Times
 
@@ -176,6 +177,10 @@ class ConservedField(Field):
         """
         from ._freeze import freeze
 
+        if isinstance(self.family, ByExponent):
+            raise ValueError(
+                "a positive field cannot be frozen yet: save the network and its rule"
+            )
         return freeze(self, times, tolerance)
 
     def certificate(

@@ -62,11 +62,11 @@ class Solution(NamedTuple):
         return self.coefficients.correction.pivot
 
     @property
-    def sums(self) -> tuple[Array, ...]:
+    def sums(self) -> tuple[Any, ...]:
         """What depends on the network."""
         return unknowns(self.coefficients)
 
-    def with_sums(self, sums: tuple[Array, ...]) -> "Solution":
+    def with_sums(self, sums: tuple[Any, ...]) -> "Solution":
         """The same with other such numbers."""
         return self.with_correction(
             eqx.tree_at(unknowns, self.coefficients, sums).correction
@@ -82,7 +82,7 @@ class Solution(NamedTuple):
         return self.with_correction(self.coefficients.correction.about(pivot))
 
 
-def unknowns(coefficients: PositiveCoefficients) -> tuple[Array, ...]:
+def unknowns(coefficients: PositiveCoefficients) -> tuple[Any, ...]:
     """The factor, and the power or the tilt."""
     factor, _, power, tilt = coefficients.correction
     return tuple(a for a in (factor, power, tilt) if a is not None)

@@ -1,5 +1,6 @@
 """Sums over the nodes of a rule, a block at a time, on any number of devices."""
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -130,9 +131,14 @@ def listed(rule: "QuadratureRule", block: Block[Sums], chunk: int) -> Sums:
 
     if parts == 1:
         found = part_of(rule, block)(jnp.zeros((), int))
-        return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:size], found)
+        return jax.tree.map(lambda a: _joined(a, 2)[:size], found)
     found = jax.lax.optimization_barrier(on_each(all_parts, rule, block))
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[3:])[:size], found)
+    return jax.tree.map(lambda a: _joined(a, 3)[:size], found)
+
+
+def _joined(array: Array, axes: int) -> Array:
+    """The same with the first axes as one."""
+    return array.reshape(math.prod(array.shape[:axes]), *array.shape[axes:])
 
 
 def _cut(size: int, chunk: int) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
+from pages import code_under
 from positive_cases import BOX, FAMILIES, KEY, MAPS, NET, RULE, conserved, in_graph, psi
 from quick import once, only
 
@@ -509,3 +510,9 @@ def test_single_precision():
             if family == "power":
                 target = float(wanted[1].target.value(0.3)) / 2.0
                 assert w @ u.astype(float) ** 2 == pytest.approx(target, rel=5e-6)
+
+
+def test_the_example_of_the_docs(capsys):
+    code = code_under("exact.md", "Fields that stay positive")
+    exec(code, {})
+    assert capsys.readouterr().out == code.splitlines()[-1].removeprefix("# ") + "\n"

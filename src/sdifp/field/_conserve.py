@@ -41,7 +41,9 @@ def conserve(
 
     - `net`: a function `f(x, t)` of one point, shape (d,), and one time, or `f(x)`;
         it returns one number or a vector of components. Parameters must be leaves of
-        `net`: an Equinox module, or `jax.tree_util.Partial(apply, parameters)`.
+        `net`: an Equinox module, or `jax.tree_util.Partial(apply, parameters)`. What
+        `positive` makes stays positive: it is not shifted, but scaled (mass), raised
+        to a power (mass and squared norm) or tilted (mass and moments).
     - `rule`: the quadrature rule on which the integrals hold.
     - `mass`: the integral of u over the box: a number, or a differentiable function
         of t. For several components a list with one entry each, None where there is
@@ -58,7 +60,7 @@ def conserve(
     - `gradient`: how the moments are differentiated with respect to the parameters:
         `Exact()`, `Subsampled(k)`, in training also `Interpolated(times)` and
         `Lagged(every)`, or for comparison `Detached()`, `MiniBatch(k)`.
-    - `floor`: the least variance to divide by.
+    - `floor`: the least variance to divide by; not for positive networks.
     - `times`: times at which to check at once that the targets can be met.
 
     Examples:

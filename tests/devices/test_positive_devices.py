@@ -47,7 +47,7 @@ def coefficients(u, times):
     return jax.vmap(lambda t: ravel_pytree(u.expand(t, 1).series)[0])(times)
 
 
-@pytest.mark.parametrize("name", only(CASES, "tilt in chunks"))
+@pytest.mark.parametrize("name", only(CASES, "padded power"))
 def test_coefficients_have_the_same_bits_on_any_number_of_devices(name):
     u, times, found = field(name), jnp.linspace(0.1, 0.9, 3), {}
     for n in (0, 3, 8):

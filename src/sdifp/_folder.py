@@ -161,6 +161,23 @@ def continuum_of(row: dict[str, Any], tolerance: float) -> str:
     return "rounding" if is_rounding else f"{centre:+.1e} +- {margin:.1e}"
 
 
+def measured_in_words(row: dict[str, Any]) -> dict[str, str]:
+    """Value and drift in a row of a saved certificate that is of no target."""
+
+    def interval(name: str, form: str) -> str:
+        centre, margin = row[name], row[f"{name}_margin"]
+        if centre is None or margin is None:
+            return "not finite"
+        return f"{centre:{form}} +- {margin:.1e}"
+
+    part = row["relative_drift"]
+    return {
+        "value": interval("value", ".6g"),
+        "drift": interval("drift", "+.1e"),
+        "relative_drift": "not finite" if part is None else f"{part:+.1e}",
+    }
+
+
 # Control characters, marks that change the direction or the line, and what stands for
 # bytes of a path that are not UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

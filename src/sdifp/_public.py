@@ -16,7 +16,10 @@ from .correction import Status as Status
 from .correction import project as project
 from .field import conserve as conserve
 from .field import positive as positive
+from .invariants import Density as Density
 from .invariants import Mass as Mass
+from .invariants import Moment as Moment
+from .invariants import Quadratic as Quadratic
 from .invariants import SquaredNorm as SquaredNorm
 from .operators import Residual as Residual
 from .operators import laplacian as laplacian

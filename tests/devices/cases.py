@@ -26,6 +26,27 @@ def field(rule, width, **options):
     return u.resample(KEY)
 
 
+class Pair(eqx.Module):
+    """Two components of x and t."""
+
+    mlp: eqx.nn.MLP
+
+    def __call__(self, x, t):
+        return self.mlp(jnp.concatenate([jnp.sin(x), t[None]]))
+
+
+def group(rule, width):
+    """A total, a moment whose weight moves, and the norm of both components."""
+    wave = lambda x, t: jnp.stack([jnp.cos(x[0] - t), x[1]])
+    invariants = [
+        sdifp.Mass(0.3),
+        sdifp.invariants.Moment(wave, 0.2),
+        sdifp.SquaredNorm(lambda t: 2.0 + t),
+    ]
+    net = Pair(eqx.nn.MLP(rule.dimension + 1, 2, width, 2, jnp.tanh, key=KEY))
+    return sdifp.conserve(net, rule, invariants=invariants)
+
+
 def bump(x):
     return jnp.prod(x * (1.0 - x))
 
@@ -47,6 +68,9 @@ CASES = {
         32,
         gradient=sdifp.field.Subsampled(50),
     ),
+    "groups": lambda: group(
+        sdifp.quadrature.monte_carlo(sdifp.Box.cube(3), 9001, key=KEY), 16
+    ),
     # Two parts for up to eight devices, and one.
     "few parts": lambda: field(sdifp.quadrature.midpoint(sdifp.Box.cube(2), 80), 16),
     "one part": lambda: field(
@@ -59,5 +83,5 @@ CASES = {
 
 def coefficients(u, times):
     """Scale, level, pivot and offset with their first derivatives by t."""
-    found = jax.vmap(lambda t: u.expand(t, 1).correction)(times)
-    return jnp.stack(found.coefficients, -1)
+    found = jax.vmap(lambda t: u.expand(t, 1).series)(times)
+    return jnp.concatenate([c.reshape(-1) for c in jax.tree.leaves(found)])

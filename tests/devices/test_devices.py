@@ -41,7 +41,9 @@ def on(devices):
 BITS = [(name, devices) for name in CASES for devices in ((3, 8), (1, 2, 4))]
 
 
-@pytest.mark.parametrize("case", only(BITS, ("few parts", (3, 8))), ids=str)
+@pytest.mark.parametrize(
+    "case", only(BITS, ("few parts", (3, 8)), ("groups", (3, 8))), ids=str
+)
 def test_scale_and_shift_have_the_same_bits_on_any_number_of_devices(case):
     # With their derivatives by t, at several times in one program.
     name, devices = case
@@ -313,8 +315,8 @@ def test_a_field_in_a_training_of_your_own():
     x = jax.random.uniform(KEY, (8, 3))
 
     def loss(u, x):
-        now, correction = u.expand(jnp.asarray(0.3), 1)
-        return jnp.mean(jax.vmap(now)(x) ** 2) + correction.scale[1] ** 2
+        now, series = u.expand(jnp.asarray(0.3), 1)
+        return jnp.mean(jax.vmap(now)(x) ** 2) + series.scale[1] ** 2
 
     values = []
     for n in (0, 4):

@@ -332,8 +332,18 @@ def test_the_certificate_holds():
     assert got.holds
     assert {row.invariant for row in got.rows} == {"mass", "sine", "cosine"}
     assert max(row.on_rule for row in got.rows) < 1e-12
-    with pytest.raises(ValueError, match="positive field cannot be frozen"):
-        conserved("power").freeze([0.0, 1.0])
+
+
+@pytest.mark.parametrize("family", only(FAMILIES, "tilt"))
+def test_a_frozen_field_is_the_same_and_can_be_saved(family, tmp_path):
+    u = conserved(family)
+    frozen = u.freeze([0.0, 0.6])
+    assert frozen.accuracy < 1e-9
+    want = u(XS[1], 0.37)
+    np.testing.assert_allclose(frozen(XS[1], 0.37), want, rtol=1e-8)
+    frozen.save(tmp_path / "u.npz")
+    again = sdifp.field.FrozenField.load(tmp_path / "u.npz", conserved(family))
+    np.testing.assert_allclose(again(XS[1], 0.37), want, rtol=1e-8)
 
 
 # What cannot be met.

@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 import sdifp
-from sdifp.invariants import At, densities, relative_error
+from sdifp.invariants import (
+    At,
+    Measured,
+    densities,
+    drift,
+    read_rows,
+    relative_error,
+    relative_errors,
+)
 
 RULE = sdifp.quadrature.trapezoid(sdifp.Box([0.0], [2.0], periodic=True), 16)
 
@@ -29,8 +37,44 @@ def test_densities_are_followed_by_the_squares_of_the_components(rng):
         sdifp.invariants.Variance(1.0, 0),
     ]
     found = densities(invariants, At(u, [0.5, 0.0]))
-    wanted = [u[:, 1] ** 2, u[:, 0], (u[:, 0] - 0.5) ** 2, u[:, 0] ** 2, u[:, 1] ** 2]
-    assert np.array_equal(found, wanted)
+    first, second = u[:, 0], u[:, 1]
+    wanted = [second**2, second**2, first, first**2, (first - 0.5) ** 2, first**2]
+    assert np.array_equal(found, [*wanted, first - 0.5])
+
+
+def test_without_a_target_the_size_is_that_of_the_density(rng):
+    u = rng.normal(size=(5, 1))
+    invariants = [sdifp.Mass(None), sdifp.SquaredNorm(None), sdifp.Mass(1.0)]
+    rows = np.array(densities(invariants, At(u, [0.0])))
+    assert np.array_equal(rows[1], abs(u[:, 0]))
+    assert np.array_equal(rows[3], u[:, 0] ** 2)
+    found = read_rows(invariants, rows.mean(1), 1.0)
+    assert [len(one) for one in found] == [3, 3, 3]
+    assert found[0].size == pytest.approx(np.mean(abs(u)))
+    assert found[2].size == pytest.approx(np.mean(u**2))
+
+
+def test_the_drift_is_relative_to_the_size_at_the_first_time():
+    found = drift(Measured(np.array([1.0, 3.0, 0.5]), np.array([4.0, 9.0, 9.0])))
+    assert np.array_equal(found.change, [0.0, 2.0, -0.5])
+    assert np.array_equal(found.relative, [0.0, 0.5, -0.125])
+    # Nothing to be relative to.
+    assert drift(Measured(np.arange(2.0), np.zeros(2))).relative[1] == 1.0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_errors_are_relative_to_the_prescribed_norm(weighted):
+    """Of a moment, `|Q[psi u] - m| / sqrt(Q[psi^2] Q[u^2])`, with the target of Q[u^2]
+    where there is one."""
+    moment = sdifp.invariants.Moment(lambda x: x[0], 0.0)
+    linear = moment if weighted else sdifp.Mass(0.0)
+    weight = 0.25 if weighted else 1.0
+    found = [Measured(0.3, 9.0, weight), Measured(5.0, 9.0)]
+    alone = relative_errors([linear], found[:1], [0.0], 1.0)
+    assert alone[0] == pytest.approx(0.3 / np.sqrt(weight * 9.0))
+    both = relative_errors([linear, sdifp.SquaredNorm(4.0)], found, [0.0, 4.0], 1.0)
+    assert both[0] == pytest.approx(0.3 / np.sqrt(weight * 4.0))
+    assert both[1] == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
@@ -49,11 +93,12 @@ def test_relative_errors(xp):
 
 
 def test_the_variance_is_about_the_mean_of_the_field_itself(rng):
-    u, volume, wanted_mean = rng.normal(size=1000), 3.0, 0.7
-    about = volume * np.mean((u - wanted_mean) ** 2)
-    mass_error = volume * (np.mean(u) - wanted_mean)
-    found = sdifp.invariants.Variance(1.0).value(about, mass_error, volume)
-    assert found == pytest.approx(volume * np.var(u), rel=1e-12)
+    u, volume = rng.normal(size=(1000, 1)), 3.0
+    for target in (1.0, None):
+        variance = sdifp.invariants.Variance(target)
+        rows = np.array(densities([variance], At(u, [0.7])))
+        (found,) = read_rows([variance], volume * rows.mean(1), volume)
+        assert found.value == pytest.approx(volume * np.var(u), rel=1e-12)
 
 
 def test_objects_and_the_short_form_give_the_same_field():
@@ -84,7 +129,10 @@ def test_objects_and_the_short_form_give_the_same_field():
             "component must be given for variance",
         ),
         (lambda: conserved(sdifp.Mass(1.0, 2)), "component must be below 2.*got 2"),
-        (lambda: conserved(sdifp.Mass(None, 0)), "target must be given.*None"),
+        (
+            lambda: conserved(sdifp.Mass(None, 0)),
+            r"give a target.*without one mass\[0\] can only be measured",
+        ),
         (
             lambda: conserved(sdifp.Mass(1.0, 0), sdifp.Mass(2.0, 0)),
             r"mass\[0\].*twice",

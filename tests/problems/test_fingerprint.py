@@ -39,6 +39,8 @@ def changed(name, value):
 def test_every_part_of_a_problem_is_in_it(name):
     whole = fingerprint(PROBLEM)
     other = fingerprint(changed(name, CHANGES[name]))
+    if name in ("mass", "squared_norm"):
+        name = f"invariant {name}"
     assert other.get(name) != whole.get(name)
     if name != "duration":
         names = whole.keys() | other.keys()
@@ -52,3 +54,20 @@ def test_it_is_the_same_for_the_same_problem():
 def test_it_sees_another_box():
     box = sdifp.Box(1.1 * PROBLEM.domain.lower, PROBLEM.domain.upper, periodic=True)
     assert fingerprint(dataclasses.replace(PROBLEM, domain=box)) != fingerprint(PROBLEM)
+
+
+def test_it_sees_another_density_and_another_weight():
+    def prints(*invariants):
+        return fingerprint(dataclasses.replace(PROBLEM, invariants=invariants))
+
+    cube = lambda k: sdifp.Density(lambda u, grad: u**k + grad[0], "jax")
+    moment = lambda k: sdifp.invariants.Moment(lambda x, t: t * x[0] ** k, 0.0)
+    found = prints(cube(3), moment(1))
+    assert prints(cube(3), moment(1)) == found
+    assert {k for k, v in prints(cube(4), moment(1)).items() if found[k] != v} == {
+        # A name of the user's hides nothing else.
+        "invariant jax"
+    }
+    assert {k for k, v in prints(cube(3), moment(2)).items() if found[k] != v} == {
+        "invariant moment"
+    }

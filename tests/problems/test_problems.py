@@ -445,15 +445,20 @@ def test_short_and_long_form_of_the_invariants_are_the_same():
     assert dataclasses.replace(long, name="other").invariants == long.invariants
 
 
+@pytest.mark.usefixtures("as_user")
 @pytest.mark.parametrize(
     ("invariants", "words"),
     [
         ([sdifp.Mass(2.0)], "invariants has mass twice"),
-        ([sdifp.SquaredNorm(2.0, component=1)], "no component.*component=1"),
-        ([sdifp.SquaredNorm(None)], "must have a target.*None"),
+        ([sdifp.SquaredNorm(2.0, component=1)], "not name components.*component=1"),
+        ([1.0], "must hold Mass, SquaredNorm, Moment .*got 1.0"),
         (
-            [sdifp.invariants.Variance(2.0)],
-            r"Mass or SquaredNorm, got Variance\(target=2\.0",
+            [sdifp.invariants.Moment(lambda x: jnp.ones(2), 1.0)],
+            r"weight of moment must return .* for each of its 1 component, got",
+        ),
+        (
+            [sdifp.Density(lambda u, grad: grad, "flux")],
+            r"function of flux must return one real number.*shape \(1,\)",
         ),
     ],
 )

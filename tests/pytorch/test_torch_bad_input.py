@@ -60,6 +60,13 @@ CASES = [
         "6 parameters and none requires grad",
     ),
     (
+        lambda: sdt.conserve(
+            torch_net(), RULE, 1.0, invariants=[sdifp.Density(lambda u: u**3, "cube")]
+        ),
+        ValueError,
+        "invariants of sdifp.torch must be Mass.*got cube, Density of component 0",
+    ),
+    (
         lambda: sdt.conserve(mixed(), RULE, 1.0),
         ValueError,
         "module must be on one device, got 0.weight on cpu and 2.weight on meta",

@@ -9,6 +9,7 @@ from .._folder import (
     Saved,
     checkpoint_files,
     continuum_of,
+    measured_in_words,
     printable,
     read_config,
     read_metrics,
@@ -42,22 +43,34 @@ def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> 
 
     saved = Saved.read(run)
     if as_json:
-        print_json({"run": str(run), **result, "rows": _rows(saved)})
+        own = {"rows": _rows(saved), "measured": _rows(saved, "measured")}
+        print_json({"run": str(run), **result, **own})
         return
     tolerance = saved.certificate["tolerance"] if saved.certificate else 0.0
+    every = [*_rows(saved), *_rows(saved, "measured")]
+    width = max([12, *(len(row["invariant"]) for row in every)])
     for row in _rows(saved):
         say(
-            f"t {row['time']:<8.4g} {row['invariant']:<12}  "
+            f"t {row['time']:<8.4g} {row['invariant']:<{width}}  "
             f"target {row['target']:<12.6g} "
             f"on the rule {shown(row['on_rule'])}  "
             f"independent {shown(row['on_other_rule'])}  "
             f"continuum {continuum_of(row, tolerance)}"
         )
+    for row in _rows(saved, "measured"):
+        words = measured_in_words(row)
+        say(
+            f"t {row['time']:<8.4g} {row['invariant']:<{width}}  "
+            f"value {words['value']}  drift {words['drift']}  "
+            f"relative {words['relative_drift']}"
+        )
     say(verdict(saved))
 
 
-def _rows(saved: Saved) -> list[dict[str, Any]]:
-    return saved.certificate["rows"] if saved.certificate else []
+def _rows(saved: Saved, which: str = "rows") -> list[dict[str, Any]]:
+    """Rows of the certificate, or those of what is measured only."""
+    # Files of before have none of the latter.
+    return saved.certificate.get(which, []) if saved.certificate else []
 
 
 @click.command("report")
@@ -89,11 +102,16 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("run")
-    names = list(dict.fromkeys(name for row in rows for name in row["errors"]))
-    for head in ("steps", "seconds", "L2", *names, "on the rule"):
-        table.add_column(head, justify="right")
+    names, drifts = (
+        list(dict.fromkeys(name for row in rows for name in row[kind]))
+        for kind in ("errors", "drifts")
+    )
+    heads = [*names, *(f"{name} drift" for name in drifts)]
+    for head in ("steps", "seconds", "L2", *heads, "on the rule"):
+        table.add_column(Text(printable(head)), justify="right")
     for row in rows:
         errors = [row["errors"].get(name) for name in names]
+        errors += [row["drifts"].get(name) for name in drifts]
         errors = [row["l2_error"], *errors, row["on_rule"]]
         table.add_row(
             Text(printable(row["run"]) + " (not finished)" * (not row["finished"])),

@@ -25,9 +25,11 @@ from ._frozen import tabulate as tabulate
 from ._group import GroupMoments as GroupMoments
 from ._group import Orthonormalised as Orthonormalised
 from ._group import check_independent as check_independent
+from ._group import forward_substitution as forward_substitution
 from ._group import orthonormalised as orthonormalised
 from ._group import solve_group as solve_group
 from ._group import solve_positive as solve_positive
+from ._measured import MeasuredRow as MeasuredRow
 from ._prescribed import Group as Group
 from ._prescribed import Prescribed as Prescribed
 from ._prescribed import explain as explain

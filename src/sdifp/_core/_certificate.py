@@ -12,13 +12,12 @@ import scipy.stats
 
 from ..invariants import (
     Invariant,
-    Mass,
     Measured,
     Target,
     Variance,
-    read_rows,
     relative_error,
 )
+from ._measured import MeasuredRow, aligned, drift_rows, measured_table, read_all
 from ._prescribed import Prescribed
 from ._scale import Status
 
@@ -75,6 +74,8 @@ class Certificate:
     "what to do where the rule limits the accuracy in the continuum"
     training: str = ""
     "what held in training, where that was less than what holds now"
+    measured: tuple[MeasuredRow, ...] = ()
+    "invariants that are measured and not prescribed"
 
     @property
     def holds(self) -> bool:
@@ -128,16 +129,12 @@ class Certificate:
             ]
             for row in self.rows
         ]
-        widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-        return "\n".join(
-            "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True))
-            for line in [head, *body]
-        )
+        return aligned([head, *body])
 
     def to_json(self, file: str | Path | None = None) -> str:
         """The same as JSON; also written to `file` if given."""
         data = dataclasses.asdict(self) | {"holds": self.holds, "verdict": self.verdict}
-        for row in data["rows"]:
+        for row in [*data["rows"], *data["measured"]]:
             # JSON has no NaN.
             for name, value in row.items():
                 if isinstance(value, float) and not math.isfinite(value):
@@ -148,8 +145,9 @@ class Certificate:
         return text
 
     def __str__(self) -> str:
-        text = f"{self.table()}\n{self.rule}: {self.verdict}"
-        return f"{text}\n{self.training}" if self.training else text
+        lines = [self.table(), measured_table(self.measured)]
+        lines += [f"{self.rule}: {self.verdict}", self.training]
+        return "\n".join(line for line in lines if line)
 
 
 def _size(error: float) -> float:
@@ -196,9 +194,11 @@ def assemble(
     quantile = float(scipy.stats.t.ppf(0.5 + _CONFIDENCE / 2, count - 1))
     rows: list[CertificateRow] = []
     seen: list[tuple[_Now, Invariant]] = []
+    known: list[list[dict[Invariant, Measured]]] = []
     for t in times:
         scales, statuses, integrals = at(t)
         found = [integrals(rule) for rule in rules]
+        known.append([read_all(prescribed, integrals) for integrals in found])
         targets = {i: evaluate(i.target, t) for i in prescribed.invariants}
         now = _Now(prescribed, targets, found[0], integrals)
         for invariant, target in targets.items():
@@ -240,6 +240,7 @@ def assemble(
         confidence=_CONFIDENCE,
         tolerance=tolerance,
         rows=tuple(rows),
+        measured=drift_rows(times, prescribed, known, quantile / math.sqrt(count)),
     )
     if not out.holds:
         return out
@@ -259,23 +260,13 @@ class _Now(NamedTuple):
 
     def value(self, invariant: Invariant, found: Integrals) -> float:
         """An invariant in some integrals."""
-        measured = self._measured(found)
-        mass_errors = [
-            float(measured[one].value) - target
-            for one, target in self.targets.items()
-            if isinstance(one, Mass) and one.only == invariant.only
-        ]
-        value, volume = float(measured[invariant].value), self.prescribed.volume
-        return invariant.value(value, sum(mass_errors), volume)
-
-    def _measured(self, found: Integrals) -> dict[Invariant, Measured]:
-        invariants = list(self.targets)
-        return dict(zip(invariants, read_rows(invariants, found), strict=True))
+        return float(read_all(self.prescribed, found)[invariant].value)
 
     def error(self, invariant: Invariant, found: Integrals) -> Any:
         """The relative error of an invariant in some integrals."""
         # The square of a very large field overflows, and says nothing of its size.
-        size = float(self._measured(self.on_rule)[invariant].squared_norm)
+        known = read_all(self.prescribed, self.on_rule)[invariant]
+        size = float(known.size * known.weight)
         size = size if math.isfinite(size) else 0.0
         value, volume = self.value(invariant, found), self.prescribed.volume
         return relative_error(invariant, value, self.targets[invariant], size, volume)

@@ -1,4 +1,5 @@
-"""Frozen fields: scale and shift as a table in time, and its file. NumPy alone.
+"""Frozen fields: the numbers of a correction as tables in time, and their file. NumPy
+alone.
 
 A table is refined until it is accurate. Its file is an `.npz` archive of plain arrays.
 A file may come from anywhere, so all of it is checked: entries are neither compressed
@@ -9,7 +10,7 @@ the tables must be tables.
 import hashlib
 import io
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,28 +29,30 @@ _COUNTS = (32, 64, 128, 256, 512)
 
 
 class FrozenTables(NamedTuple):
-    """Scale and shift at some times, and what else is known of a frozen field."""
+    """The numbers of a correction at some times, and what else is known of a frozen
+    field."""
 
     times: np.ndarray | None
     "the nodes in time; None for a network without time"
     weights: np.ndarray | None
     "barycentric weights of the nodes"
-    scales: np.ndarray
-    "shape (times,), or (times, components)"
-    shifts: np.ndarray
     accuracy: float
     dimension: int
     has_profile: bool
+    tables: Mapping[str, np.ndarray]
+    "by name, times on the first axis: of the paper's map `scales` and `shifts`"
 
 
 def save_frozen(
     file: str | Path, tables: FrozenTables, arrays: Mapping[str, np.ndarray]
 ) -> None:
     """Write tables and the arrays of a network, whole or not at all."""
-    known = {k: v for k, v in tables._asdict().items() if v is not None}
+    single = zip(FrozenTables._fields[:-1], tables[:-1], strict=True)
+    known = {k: np.asarray(v) for k, v in single if v is not None}
     entries = {
         **arrays,
-        **{k: np.asarray(v) for k, v in known.items()},
+        **known,
+        **tables.tables,
         "version": np.array(_VERSION),
     }
     entries[_CHECKSUM] = np.array(_digest(entries))
@@ -59,18 +62,18 @@ def save_frozen(
 
 
 def load_frozen(
-    file: str | Path, has_profile: bool
+    file: str | Path, names: Sequence[str], has_profile: bool
 ) -> tuple[FrozenTables, dict[str, np.ndarray]]:
-    """The tables, and the other arrays. Raises `ValueError` if the file is damaged or
-    not a frozen field, or if it was frozen with a profile and none is given, or the
-    other way round."""
+    """The tables of these names, and the other arrays. Raises `ValueError` if the file
+    is damaged or not a frozen field, or if it was frozen with a profile and none is
+    given, or the other way round."""
     try:
         entries = _entries(Path(file).read_bytes())
         version = int(_scalar(entries, "version", "i"))
         if version == _VERSION:
             if str(_scalar(entries, _CHECKSUM, "U")) != _digest(entries):
                 raise ValueError("it is damaged: its checksum does not match")
-            tables = _tables(entries)
+            tables = _tables(entries, names)
     # Whatever goes wrong in reading bytes that may be anything.
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -84,7 +87,7 @@ def load_frozen(
         what = "was frozen with" if tables.has_profile else "was frozen without"
         need = "give it as profile" if tables.has_profile else "leave out profile"
         raise ValueError(f"{file} {what} a profile: {need}")
-    own = {*FrozenTables._fields, "version", _CHECKSUM}
+    own = {*FrozenTables._fields, *names, "version", _CHECKSUM}
     return tables, {k: v for k, v in entries.items() if k not in own}
 
 
@@ -157,37 +160,34 @@ def _scalar(entries: Mapping[str, np.ndarray], name: str, kind: str) -> Any:
     return value[()]
 
 
-def _tables(entries: Mapping[str, np.ndarray]) -> FrozenTables:
-    times, weights, scales, shifts = found = [
-        entries.get(name) for name in FrozenTables._fields[:4]
-    ]
-    for name, table in zip(FrozenTables._fields, found, strict=False):
-        if table is None:
-            continue
+def _tables(entries: Mapping[str, np.ndarray], names: Sequence[str]) -> FrozenTables:
+    found = {n: entries[n] for n in ("times", "weights", *names) if n in entries}
+    for name, table in found.items():
         if table.dtype.kind != "f" or not np.isfinite(table).all():
             raise ValueError(f"its {name} must be finite floating-point numbers")
-    if scales is None or shifts is None or (times is None) != (weights is None):
-        raise ValueError("it has no scales, no shifts, or times without weights")
+    times, weights = found.pop("times", None), found.pop("weights", None)
+    if len(found) < len(names) or (times is None) != (weights is None):
+        raise ValueError(
+            f"it has no {' or no '.join(names)}, as of a field with other invariants, "
+            f"or times without weights"
+        )
     if times is not None and weights is not None:
         if times.ndim != 1 or times.size < 2 or not np.all(np.diff(times) > 0.0):
             raise ValueError("its times must increase, two of them at least")
         if weights.shape != times.shape or not np.all(weights):
             raise ValueError("its weights must be one for each time, and not zero")
-    rows = 1 if times is None else times.size
-    one_shape = scales.shape == shifts.shape and scales.ndim in (1, 2) and scales.size
-    if not one_shape or len(scales) != rows:
+    rows, shapes = 1 if times is None else times.size, [t.shape for t in found.values()]
+    if any(not shape or shape[0] != rows for shape in shapes):
         raise ValueError(
-            f"its scales and shifts must be tables of one shape with {rows} rows, and "
-            f"have shapes {scales.shape} and {shifts.shape}"
+            f"its {' and '.join(names)} must be tables with {rows} rows, and have "
+            f"shapes {' and '.join(map(str, shapes))}"
         )
     accuracy = float(_scalar(entries, "accuracy", "f"))
     dimension = int(_scalar(entries, "dimension", "i"))
     if not 0.0 <= accuracy < np.inf or dimension < 1:
         raise ValueError(f"its accuracy is {accuracy} and its dimension {dimension}")
     has_profile = bool(_scalar(entries, "has_profile", "b"))
-    return FrozenTables(
-        times, weights, scales, shifts, accuracy, dimension, has_profile
-    )
+    return FrozenTables(times, weights, accuracy, dimension, has_profile, found)
 
 
 def tabulate(
@@ -196,13 +196,13 @@ def tabulate(
     tolerance: float | None,
     eps: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """The nodes in time, their barycentric weights, scale and shift at the nodes, and
-    the largest error that was measured between them.
+    """The nodes in time, their barycentric weights, the numbers of the correction at
+    the nodes, and the largest error that was measured between them.
 
     **Arguments:**
 
-    - `sample`: scale and shift at some times, shape (times, 2, ...), and the size of
-        the raw network there.
+    - `sample`: the numbers at some times, these on the first axis, and what an error in
+        each is relative to.
     - `times`: first and last, or a whole grid.
     - `tolerance`: the relative error allowed; by default 1e-9, or rounding.
     - `eps`: the unit of rounding.
@@ -224,11 +224,9 @@ def tabulate(
     def measured(grid: np.ndarray, weights: np.ndarray, table: np.ndarray) -> float:
         """The largest relative error half way between the nodes."""
         middle = 0.5 * (grid[1:] + grid[:-1])
-        truth, size = sample(middle)
+        truth, units = sample(middle)
         found = np.stack([_barycentric(t, grid, weights, table) for t in middle])
-        scale, shift = np.abs(truth[:, 0]), np.abs(truth[:, 1])
-        units = [scale, np.maximum(shift, scale * size)]
-        unit = np.maximum(np.stack(units, axis=1).max(axis=0), np.finfo(float).tiny)
+        unit = np.maximum(units.max(axis=0), np.finfo(float).tiny)
         return float(np.max(np.abs(found - truth).max(axis=0) / unit))
 
     if given.size > 2:
@@ -241,8 +239,8 @@ def tabulate(
         if accuracy <= tolerance:
             return grid, weights, table, accuracy
     raise ValueError(
-        f"tolerance = {tolerance:g} was not reached with {grid.size} times: scale "
-        f"and shift are interpolated to {accuracy:.1e}; give more times, a shorter "
+        f"tolerance = {tolerance:g} was not reached with {grid.size} times: the "
+        f"correction is interpolated to {accuracy:.1e}; give more times, a shorter "
         f"range or a larger tolerance"
     )
 

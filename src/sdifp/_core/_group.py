@@ -89,8 +89,9 @@ def orthonormalised(
     """
     xp = namespace(gram)
     factor = lambda gram: xp.linalg.cholesky(0.5 * (gram + gram.T))
-    eye = xp.eye(len(gram), dtype=gram.dtype)
     norms = xp.sqrt(xp.diagonal(gram))
+    # On the device of the matrix.
+    eye = xp.diag(xp.ones_like(norms))
     first = factor(gram / (norms[:, None] * norms[None, :]))
     once = Orthonormalised(norms, first, eye)
     return once._replace(second=factor(again(once)))
@@ -154,13 +155,15 @@ class GroupMoments(NamedTuple):
 
     def about(self, pivot: Array) -> "GroupMoments":
         """The same moments, represented about another pivot."""
+        assert self.coupling is not None
         step = self.pivot - pivot
         overlaps = self.coupling if self.overlaps is None else self.overlaps
         cross = self.residual if self.cross is None else self.cross
-        moved = overlaps @ step
+        # Matrices from the right, for steps of many times.
+        moved = step @ overlaps.T
         out = self._replace(
             pivot=pivot,
-            residual=self.residual + self.coupling @ step,
+            residual=self.residual + step @ self.coupling.T,
             square=self.square + (step * (2.0 * cross + moved)).sum(-1),
         )
         return out if self.cross is None else out._replace(cross=cross + moved)

@@ -49,6 +49,13 @@ class Prescribed:
     "of the domain, or 1 where integrals are means"
     has_profile: bool
     groups: tuple[Group, ...] = ()
+    measured: tuple[Invariant, ...] = ()
+    "invariants without targets"
+
+    @property
+    def every(self) -> tuple[Invariant, ...]:
+        """The invariants, and those without targets after them."""
+        return (*self.invariants, *self.measured)
 
     def of(self, k: int) -> dict[str, Target]:
         """The targets of component `k` that are given, by kind."""
@@ -166,14 +173,18 @@ def prescribe(
     # In the order of the short form, component by component, and others at the end.
     order: dict[type, int] = {kind: k for k, kind in enumerate(_SHORT)}
     found.sort(key=lambda i: (i.index, order.get(type(i), len(order))))
-    if not found:
-        raise ValueError(
-            "give a target: mass, squared_norm or both, or mass and variance"
-        )
     names = [one.name for one in found]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{name} is prescribed twice; give them different names")
+            raise ValueError(f"{name} is given twice; give them different names")
+    measured = tuple(one for one in found if one.target is None)
+    found = [one for one in found if one.target is not None]
+    if not found:
+        only = ", ".join(one.name for one in measured)
+        raise ValueError(
+            "give a target: mass, squared_norm or both, or mass and variance"
+            + (f"; without one {only} can only be measured" if only else "")
+        )
     if has_profile and not any(i.is_linear for i in found):
         raise ValueError("profile has no effect without mass: nothing is shifted")
     for one in found:
@@ -183,7 +194,7 @@ def prescribe(
     groups: tuple[Group, ...] = ()
     if any(not isinstance(i, _SHORT) or len(i.among(count)) > 1 for i in found):
         groups = grouped(found, count, support or (lambda i: i.among(count)))
-    out = Prescribed(tuple(found), count, volume, has_profile, groups)
+    out = Prescribed(tuple(found), count, volume, has_profile, groups, measured)
     if not groups:
         out.check(nodes)
     return out
@@ -280,8 +291,6 @@ def _on_component(invariant: Invariant, components: int | None) -> Invariant:
             f"invariants must hold Mass, SquaredNorm, Moment, Quadratic or other "
             f"invariants, got {invariant!r}"
         )
-    if invariant.target is None:
-        raise ValueError(f"target must be given for {invariant.name}, got None")
     count = components or 1
     several = invariant.only is None and count > 1
     if several and isinstance(invariant, Variance):

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from .._folder import Saved, printable, write_whole
-from ._figures import errors_over_time, in_words, numbers, prescribed, worst_error
+from ._figures import (
+    errors_over_time,
+    in_words,
+    measured,
+    numbers,
+    prescribed,
+    worst_drift,
+    worst_error,
+)
 from ._style import CYCLE, ZERO, new_figure, plain
 
 
@@ -26,6 +34,7 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
                 "finished": run.result["finished"],
                 **{k: metrics[k] for k in ("step", "seconds", "loss", "l2_error")},
                 "errors": {name: worst_error(run, name) for name in prescribed(run)},
+                "drifts": {name: worst_drift(run, name) for name in measured(run)},
                 "on_rule": max(
                     (r["on_rule"] for r in certified if r["on_rule"] is not None),
                     default=None,
@@ -38,7 +47,8 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
 def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     """Errors over the time that training took, and errors of the integrals over the
     time of the problem; returns the picture's file."""
-    names = list(dict.fromkeys(name for run in runs for name in prescribed(run)))
+    known = [(*prescribed(run), *measured(run)) for run in runs]
+    names = list(dict.fromkeys(name for own in known for name in own))
     figure = new_figure(3.5 * (1 + len(names)), 3.4)
     errors, *panels = np.atleast_1d(figure.subplots(1, 1 + len(names)))
     for k, run in enumerate(runs):
@@ -51,15 +61,19 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
         values = np.maximum(np.abs(numbers([m[key] for m in run.metrics])), ZERO)
         errors.semilogy(seconds, values, ".-", color=colour, label=name)
         for axes, which in zip(panels, names, strict=True):
-            if which in prescribed(run):
+            if which in known[k]:
                 times, off = errors_over_time(run, which)
                 off = np.maximum(off, ZERO)
                 axes.semilogy(times, off, color=colour, label=name)
-    known = all(run.result["has_reference"] for run in runs)
-    what = "relative L2 error" if known else "relative L2 error, or loss without one"
+    all_known = all(run.result["has_reference"] for run in runs)
+    what = (
+        "relative L2 error" if all_known else "relative L2 error, or loss without one"
+    )
     plain(errors, what, "seconds, with compilation")
     for axes, which in zip(panels, names, strict=True):
-        title = f"relative error of the {in_words(which)}"
+        with_target = any(which in prescribed(run) for run in runs)
+        kind = "error" if with_target else "drift"
+        title = f"relative {kind} of the {in_words(which)}"
         plain(axes, title, "t, on an independent rule")
     errors.legend(fontsize=8)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -59,6 +59,25 @@ def prescribed(saved: Saved) -> list[str]:
     return [name for name, curves in found.items() if curves["target"] is not None]
 
 
+def measured(saved: Saved) -> list[str]:
+    """The names of the invariants of the problem that have none."""
+    # Runs of before have none of them.
+    return list(saved.result["metrics"].get("measured", {}))
+
+
+def worst_drift(saved: Saved, name: str) -> float | None:
+    """The largest relative drift of an invariant without a target on the independent
+    rule; None if it is not finite."""
+    worst = float(np.max(_drift(saved, name, "field")))
+    return worst if np.isfinite(worst) else None
+
+
+def _drift(saved: Saved, name: str, which: str) -> np.ndarray:
+    """The size of the relative drift over time, of the field or of the raw network."""
+    curves = saved.result["integrals"]["invariants"][name]
+    return np.abs(numbers(curves["relative_drift"][which]))
+
+
 def worst_error(saved: Saved, name: str) -> float | None:
     """The largest relative error of an invariant on the independent rule, at all times
     that were measured; None if it is not finite."""
@@ -73,9 +92,13 @@ def _off(saved: Saved, name: str, which: str) -> np.ndarray:
 
 
 def errors_over_time(saved: Saved, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Times, and the errors of the field on the independent rule."""
+    """Times, and the errors of the field on the independent rule; its drift where there
+    is no target."""
     times = np.asarray(saved.result["integrals"]["times"])
-    return times, _off(saved, name, "field")
+    if name in prescribed(saved):
+        return times, _off(saved, name, "field")
+    # At the first time it is zero.
+    return times[1:], _drift(saved, name, "field")[1:]
 
 
 def _integrals(saved: Saved) -> Group:
@@ -98,6 +121,8 @@ def _integrals(saved: Saved) -> Group:
             text += f" and its target; they differ by at most {worst:.1e}"
         else:
             text += f"; the {words} has no target"
+            if name in measured(saved):
+                text += f" and drifts by at most {np.max(np.abs(field - field[0])):.1e}"
         axes.legend(fontsize=8)
         axes.ticklabel_format(useOffset=False)
         measure = "mean" if saved.result["normalised"] else "integral"
@@ -105,12 +130,20 @@ def _integrals(saved: Saved) -> Group:
         found.append(Picture(name, figure, f"{text}."))
         if curves["target"] is not None:
             found.append(_errors(saved, name, times))
-    return Group(
+        elif name in measured(saved):
+            found.append(_drifts(saved, name, times))
+    caption = (
         "The prescribed integrals over time and, on a logarithmic axis, how far they "
         "are from their targets: on the rule that prescribes them, on an independent "
-        "rule, and in the continuum up to the end of the 95 % interval.",
-        found,
+        "rule, and in the continuum up to the end of the 95 % interval."
     )
+    if measured(saved):
+        names = " and ".join(f"the {in_words(name)}" for name in measured(saved))
+        caption += (
+            f" Measured and not prescribed: {names}, with the drift since the first "
+            f"time relative to the integral of |F| there."
+        )
+    return Group(caption, found)
 
 
 def _errors(saved: Saved, name: str, times: np.ndarray) -> Picture:
@@ -138,6 +171,23 @@ def _errors(saved: Saved, name: str, times: np.ndarray) -> Picture:
     words = ", ".join(f"{label} at most {np.max(y):.1e}" for label, _, y, _ in lines)
     text = f"Relative errors of the {in_words(name)}: {words}."
     return Picture(f"{name}-error", figure, text)
+
+
+def _drifts(saved: Saved, name: str, times: np.ndarray) -> Picture:
+    """The drift of one invariant without a target."""
+    lines: list[Line] = []
+    styles = {
+        "raw": ("raw network", {"color": ORANGE, "linestyle": "--"}),
+        "field": ("field", {"color": BLUE}),
+    }
+    known = saved.result["integrals"]["invariants"][name]["relative_drift"]
+    for which, (label, style) in styles.items():
+        if which in known:
+            lines.append((label, times, _drift(saved, name, which), style))
+    figure = _logarithmic(f"relative drift of the {in_words(name)}", "t", lines)
+    words = ", ".join(f"{label} at most {np.max(y):.1e}" for label, _, y, _ in lines)
+    text = f"Relative drift of the {in_words(name)}: {words}."
+    return Picture(f"{name}-drift", figure, text)
 
 
 def _logarithmic(title: str, x_label: str, lines: Sequence[Line]) -> Figure:
@@ -251,7 +301,8 @@ def _training(saved: Saved) -> Group:
     if saved.result["has_reference"]:
         curves["L2"] = numbers([m["l2_error"] for m in lines])
     for name in prescribed(saved):
-        curves[in_words(name)] = numbers([m["errors"].get(name) for m in lines])
+        label = in_words(name).strip().replace("$", r"\$")
+        curves[label] = numbers([m["errors"].get(name) for m in lines])
     if curves:
         colours = itertools.cycle(("black", *CYCLE))
         styles = itertools.cycle(("-", "--", ":"))

@@ -3,15 +3,30 @@
 import base64
 import io
 import math
+import re
 import shlex
+from collections.abc import Collection
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from .._folder import Saved, continuum_of, shown, write_whole
-from ._figures import groups, in_words, prescribed, worst_error
+from .._folder import (
+    Saved,
+    continuum_of,
+    measured_in_words,
+    shown,
+    write_whole,
+)
+from ._figures import (
+    groups,
+    in_words,
+    measured,
+    prescribed,
+    worst_drift,
+    worst_error,
+)
 from ._style import DPI
 
 
@@ -25,7 +40,7 @@ def write_report(folder: str | Path) -> Path:
         for picture in group.pictures:
             buffer = io.BytesIO()
             picture.figure.savefig(buffer, format="png", dpi=DPI)
-            files[f"{picture.name}.png"] = buffer.getvalue()
+            files[_file_name(picture.name, files)] = buffer.getvalue()
             code = base64.b64encode(buffer.getvalue()).decode()
             images.append({"alt": picture.alt, "code": code})
         drawn.append({"caption": group.caption, "images": images})
@@ -43,6 +58,7 @@ def write_report(folder: str | Path) -> Path:
         groups=drawn,
         certificate=saved.certificate,
         rows=_some_rows(saved),
+        measured=_measured_rows(saved),
         config=saved.config,
         command=f"sdifp train {shlex.join(map(str, again))}",
         result=saved.result,
@@ -57,6 +73,14 @@ def write_report(folder: str | Path) -> Path:
         if old.name not in files:
             old.unlink()
     return page
+
+
+def _file_name(name: str, taken: Collection[str]) -> str:
+    """A file name for a picture: invariants may have any name, that of another picture
+    too."""
+    stem = re.sub(r"[^\w.-]+", "_", name).lstrip(".") or "_"
+    names = (f"{stem}{end}.png" for end in ("", *(f"-{k}" for k in range(2, 99))))
+    return next(name for name in names if name not in taken)
 
 
 def verdict(saved: Saved) -> str:
@@ -82,6 +106,9 @@ def verdict(saved: Saved) -> str:
             "nothing is prescribed"
             + (f": the {' and the '.join(drifts)}" if drifts else "")
         )
+    for name in measured(saved):
+        drift = shown(worst_drift(saved, name))
+        parts.append(f"the {in_words(name)}, measured only, drifts by up to {drift}")
     if result["has_reference"]:
         parts.append(f"the relative L2 error is {shown(metrics['l2_error'])}")
     text = "; ".join(parts)
@@ -96,6 +123,8 @@ def _key_figures(saved: Saved) -> list[tuple[str, str]]:
     for name in prescribed(saved):
         text = f"{in_words(name)}, independent rule"
         found.append((text, shown(worst_error(saved, name))))
+    for name in measured(saved):
+        found.append((f"{in_words(name)}, drift", shown(worst_drift(saved, name))))
     found.append(("steps", f"{metrics['step']} of {metrics['steps']}"))
     found.append(("time, with compilation", f"{metrics['seconds']:.0f} s"))
     if metrics["scale"] is not None:
@@ -109,8 +138,7 @@ def _some_rows(saved: Saved) -> list[dict[str, Any]]:
     if saved.certificate is None:
         return []
     rows = saved.certificate["rows"]
-    times = sorted({r["time"] for r in rows})
-    few = times[:: max(1, (len(times) - 1) // 4)]
+    few = _some_times(rows)
 
     def size(row: dict[str, Any]) -> float:
         parts = (row["continuum"], row["continuum_margin"])
@@ -126,4 +154,26 @@ def _some_rows(saved: Saved) -> list[dict[str, Any]]:
         }
         for r in rows
         if r["time"] in few or r is worst
+    ]
+
+
+def _some_times(rows: list[dict[str, Any]]) -> list[float]:
+    """About five of the times of some rows."""
+    times = sorted({r["time"] for r in rows})
+    return times[:: max(1, (len(times) - 1) // 4)]
+
+
+def _measured_rows(saved: Saved) -> list[dict[str, Any]]:
+    """The rows of the certificate of what is measured only, at about five times."""
+    # Files of before do not have them.
+    rows = (saved.certificate or {}).get("measured", [])
+    few = _some_times(rows)
+    return [
+        {
+            "time": f"{r['time']:.4g}",
+            "invariant": r["invariant"],
+            **measured_in_words(r),
+        }
+        for r in rows
+        if r["time"] in few
     ]

@@ -19,7 +19,8 @@ def new_figure(width: float, height: float) -> Figure:
 
 def plain(axes: Axes, title: str, x: str, y: str = "") -> None:
     """Title and labels, and no more lines than needed."""
-    axes.set_title(title, fontsize=10, loc="left")
+    # Names of the user's are no mathematics.
+    axes.set_title(title.replace("$", r"\$"), fontsize=10, loc="left")
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.tick_params(which="both", labelsize=8)

@@ -57,6 +57,12 @@ class Exponential(NamedTuple):
         return out if self.tilt is None else out._replace(tilt=self.tilt + by[1:])
 
     @property
+    def level(self) -> Array:
+        """The logarithm of what multiplies the power of f, or the tilted f."""
+        share = 1.0 if self.power is None else self.power
+        return jnp.log(self.factor) - share * self.pivot
+
+    @property
     def unknowns(self) -> int:
         """How many there are."""
         tilt = 0 if self.tilt is None else self.tilt.shape[-1]

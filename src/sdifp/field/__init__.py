@@ -2,6 +2,8 @@
 
 from .._core import Certificate as Certificate
 from .._core import CertificateRow as CertificateRow
+from .._core import MeasuredRow as MeasuredRow
+from ._certificate import check_densities as check_densities
 from ._certificate import independent_rule as independent_rule
 from ._certificate import means_of as means_of
 from ._conserve import conserve as conserve
@@ -15,8 +17,8 @@ from ._gradient import MiniBatch as MiniBatch
 from ._gradient import Subsampled as Subsampled
 from ._interpolated import Interpolated as Interpolated
 from ._lagged import Lagged as Lagged
-from ._positive import Positive as Positive
-from ._positive import positive as positive
+from ._positive_network import Positive as Positive
+from ._positive_network import positive as positive
 from ._protocol import Expansion as Expansion
 from ._protocol import Field as Field
 from ._protocol import PlainField as PlainField
@@ -36,6 +38,7 @@ from ._table import times_between as times_between
 __all__ = [
     "Certificate", "CertificateRow", "ConservedField", "Detached", "Exact",
     "FieldSlice", "FrozenField", "FrozenFieldSlice", "GradientMode", "Interpolated",
-    "Lagged", "MiniBatch", "Positive", "Subsampled", "conserve", "positive",
+    "Lagged", "MeasuredRow", "MiniBatch", "Positive", "Subsampled", "conserve",
+    "positive",
 ]
 # fmt: on

@@ -25,6 +25,7 @@ from ..quadrature import (
     sobol,
 )
 from ._field import ConservedField
+from ._protocol import evaluate
 from ._slice import FieldSlice, Times, double_target_at
 
 # Nodes of each randomisation in the estimate of the continuum.
@@ -55,7 +56,7 @@ def certify(
 
     def integrals(now: FieldSlice, rule: QuadratureRule) -> np.ndarray:
         means = [0.0 if m is None else m for m in now.means]
-        found = _means(prescribed.invariants, rule, now, means, now.time)
+        found = _means(prescribed.every, rule, now, means, now.time)
         return prescribed.volume * np.asarray(found, float)
 
     def at(
@@ -118,6 +119,24 @@ def means_of(
     if not invariants:
         return jnp.zeros(0)
     return rule.mean(_Densities(function, tuple(means), time, tuple(invariants)))
+
+
+def check_densities(
+    invariants: Sequence[Invariant],
+    function: Callable[..., Array],
+    dimension: int,
+    has_time: bool,
+) -> None:
+    """Raise the sentence of the first invariant that cannot be evaluated at a point, of
+    a function of (x, t) or of x."""
+    if not invariants:
+        return
+
+    def rows(x: Array, t: Array | None = None) -> Array:
+        at_time = lambda x: evaluate(function, x, t)
+        return _Densities(at_time, (), t, tuple(invariants))(x)
+
+    output_of(rows, dimension, has_time)
 
 
 # A name of its own, for tests to compile it in a hurry.

@@ -19,7 +19,7 @@ from ..correction import (
     moments_of_part,
 )
 from ..quadrature import QuadratureRule
-from ._family import Family
+from ._family import Affine, Family
 from ._gradient import Additive, GradientMode
 from ._protocol import Profile, evaluate
 from ._slice import FieldSlice, target_at
@@ -81,6 +81,18 @@ class ByComponent(Family):
         self, net: Callable[..., Array], series: Correction, time: Array | None
     ) -> "NearOneTime":
         return NearOneTime(net, series, time, self.profile)
+
+    @property
+    def frozen(self) -> Affine:
+        return Affine(self.profile)
+
+    def tabulated(
+        self, now: "ComponentSlice"
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        size = jnp.abs(now.scale)
+        shifted = size * jnp.sqrt(now.moments.second_moment)
+        units = (size, jnp.maximum(jnp.abs(now.shift), shifted))
+        return (now.scale, now.shift), units
 
     def live(self, series: Correction) -> Sequence[Any]:
         # Level and pivot do not depend on the parameters.

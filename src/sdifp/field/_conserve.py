@@ -10,13 +10,15 @@ from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant, entries
 from ..quadrature import QuadratureRule
+from ._certificate import check_densities
 from ._check_positive import check_positive_field
 from ._components import ByComponent
 from ._family import Family
 from ._field import ConservedField
 from ._gradient import Exact, GradientMode
 from ._grouped import ByGroup
-from ._positive import ByExponent, Positive
+from ._positive import ByExponent
+from ._positive_network import Positive
 from ._slice import TargetLike, Times
 
 TargetsLike = TargetLike | Sequence[TargetLike | None] | None
@@ -53,10 +55,14 @@ def conserve(
         `squared_norm - mass^2 / volume`, instead of the squared norm. It keeps the
         digits of a variation that is small beside the mean, in single precision most
         of all.
-    - `invariants`: the same as objects, `Mass(1.0)`, `SquaredNorm(2.0, component=1)`;
-        `mass`, `squared_norm` and `variance` are their short form.
-    - `profile`: the function of x that the shift multiplies; one that vanishes on the
-        boundary keeps homogeneous Dirichlet data.
+    - `invariants`: the same as objects, `Mass(1.0)`, `SquaredNorm(2.0, component=1)`,
+        of which `mass`, `squared_norm` and `variance` are the short form; and moments
+        with weights, totals over components, and quadratic forms (`Moment`,
+        `Quadratic`, `DirichletEnergy`, `QuadraticForm`). One without a target, such as
+        a `Density`, is measured and not enforced: the certificate has its value and
+        drift.
+    - `profile`: the function of x that the shift multiplies, or the weights of all
+        moments; one that vanishes on the boundary keeps homogeneous Dirichlet data.
     - `gradient`: how the moments are differentiated with respect to the parameters:
         `Exact()`, `Subsampled(k)`, in training also `Interpolated(times)` and
         `Lagged(every)`, or for comparison `Detached()`, `MiniBatch(k)`.
@@ -87,6 +93,7 @@ def conserve(
         nodes=rule.size,
         support=lambda one: _support(one, rule, shape[0] if shape else 1),
     )
+    check_densities(prescribed.measured, net, rule.dimension, has_time)
     family: Family
     if isinstance(net, Positive):
         family = ByExponent(prescribed, profile, net.map)

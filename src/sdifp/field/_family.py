@@ -3,7 +3,7 @@ integrals."""
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array
@@ -15,6 +15,43 @@ from ._protocol import Profile
 
 if TYPE_CHECKING:
     from ._slice import FieldSlice
+
+
+class FrozenForm(eqx.Module):
+    """How numbers that were tabulated over t correct a network. It holds no arrays."""
+
+    profile: eqx.AbstractVar[Profile | None]
+    names: eqx.AbstractClassVar[tuple[str, ...]]
+    "of the tables in a file; the first one has a number for each component"
+
+    @abc.abstractmethod
+    def shapes(self, output: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the numbers at one time, for a network whose values have a
+        shape."""
+
+    @abc.abstractmethod
+    def __call__(
+        self, numbers: tuple[Array, ...], raw: Array, x: Array, t: Array | None
+    ) -> Array:
+        """The field at a point, from the raw network and the numbers of its time."""
+
+
+class Affine(FrozenForm):
+    """Scale and shift of each component."""
+
+    profile: Profile | None = eqx.field(static=True)
+
+    names: ClassVar[tuple[str, ...]] = ("scales", "shifts")
+
+    def shapes(self, output: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        return output, output
+
+    def __call__(
+        self, numbers: tuple[Array, ...], raw: Array, x: Array, t: Array | None
+    ) -> Array:
+        scale, shift = numbers
+        offset = shift if self.profile is None else shift * self.profile(x)
+        return scale * raw + offset
 
 
 class Family(eqx.Module):
@@ -50,6 +87,16 @@ class Family(eqx.Module):
     ) -> Callable[..., Array]:
         """The field as a function of (x, t) near a time, from the coefficients there
         with their derivatives in t on the first axis."""
+
+    @property
+    @abc.abstractmethod
+    def frozen(self) -> FrozenForm:
+        """How the numbers of `tabulated` correct the network."""
+
+    @abc.abstractmethod
+    def tabulated(self, now: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """The numbers that correct the network at the time of a slice, and what errors
+        in them are relative to."""
 
     @abc.abstractmethod
     def live(self, series: Any) -> Sequence[Any]:

@@ -16,7 +16,6 @@ from ._family import Family
 from ._gradient import GradientMode
 from ._interpolated import Interpolated
 from ._lagged import Lagged
-from ._positive import ByExponent
 from ._protocol import Expansion, Field, Profile
 from ._slice import FieldSlice, Times
 
@@ -164,23 +163,19 @@ class ConservedField(Field):
     def freeze(
         self, times: Times | None = None, *, tolerance: float | None = None
     ) -> "FrozenField":
-        """Compute scale and shift once, as functions of time, for inference.
+        """Compute the correction once, as a function of time, for inference.
 
         **Arguments:**
 
         - `times`: the first and the last time, between which a Chebyshev grid is
             refined until the tolerance is met, or a whole grid of your own. Left out
             if the network has no time.
-        - `tolerance`: the error of the interpolated scale and shift, relative,
+        - `tolerance`: the error of the interpolated numbers of it, relative,
             measured half way between the nodes; by default 1e-9, or rounding where
             x64 is off. A feature narrower than the gaps is not seen.
         """
         from ._freeze import freeze
 
-        if isinstance(self.family, ByExponent):
-            raise ValueError(
-                "a positive field cannot be frozen yet: save the network and its rule"
-            )
         return freeze(self, times, tolerance)
 
     def certificate(

@@ -1,5 +1,6 @@
-"""freeze: scale and shift as functions of time, computed once, for inference."""
+"""freeze: the correction as a function of time, computed once, for inference."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from jaxtyping import Array, ArrayLike, Float
 from .._checks import first_line, is_concrete, output_of
 from .._core import FrozenTables, Status, fit_arrays, load_frozen, save_frozen, tabulate
 from .._files import write_whole
+from ._family import Affine, FrozenForm
 from ._field import ConservedField
 from ._gradient import Exact
 from ._protocol import evaluate
@@ -27,23 +29,23 @@ class FrozenFieldSlice(eqx.Module):
 
     net: Callable[..., Array]
     time: Float[Array, ""] | None
-    scale: Float[Array, "..."]
-    shift: Float[Array, "..."]
-    profile: Callable[[Array], Array] | None = eqx.field(static=True)
+    numbers: tuple[Array, ...]
+    "of the correction at this time"
+    form: FrozenForm = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
         """The field at one point of this time."""
         raw = evaluate(self.net, x, self.time)
-        offset = self.shift if self.profile is None else self.shift * self.profile(x)
-        return self.scale * raw + offset
+        return self.form(self.numbers, raw, x, self.time)
 
 
 class FrozenField(eqx.Module):
-    """A conserved field whose scale and shift are interpolated in time: a point costs
-    one evaluation of the network, one multiplication and one addition.
+    """A conserved field whose correction is interpolated in time: a point costs one
+    evaluation of the network and, for scale and shift, one multiplication and one
+    addition.
 
-    Made by `ConservedField.freeze`. `accuracy` is the largest error of the
-    interpolated scale and shift that was measured between the nodes, relative to the
+    Made by `ConservedField.freeze`. `accuracy` is the largest error of the interpolated
+    numbers that was measured between the nodes: for scale and shift relative to the
     largest scale, and to the largest of shift and network.
     """
 
@@ -52,14 +54,15 @@ class FrozenField(eqx.Module):
     "the nodes in time; None for a network without time"
     weights: _Table | None
     "barycentric weights of the nodes"
-    scales: _Table
-    shifts: _Table
+    tables: tuple[_Table, ...]
+    "the numbers of the correction, times on the first axis"
     accuracy: float = eqx.field(static=True)
     dimension: int = eqx.field(static=True)
-    profile: Callable[[Array], Array] | None = eqx.field(static=True)
+    form: FrozenForm = eqx.field(static=True)
 
-    def coefficients(self, t: ArrayLike | None = None) -> tuple[Array, Array]:
-        """Scale and shift at time t, for each component."""
+    def coefficients(self, t: ArrayLike | None = None) -> tuple[Array, ...]:
+        """The numbers of the correction at time t: scale and shift for each component,
+        or the scales and the multiples of the weights."""
         if (t is None) != (self.times is None) or (t is not None and jnp.shape(t)):
             need = "be left out: this field has no time"
             if self.times is not None:
@@ -85,17 +88,18 @@ class FrozenField(eqx.Module):
         slack = 1e-6 * (last - first)
         return ~((time >= first - slack) & (time <= last + slack))
 
-    def _interpolated(self, time: Array | None) -> tuple[Array, Array]:
-        """Scale and shift, without a check of the time."""
+    def _interpolated(self, time: Array | None) -> tuple[Array, ...]:
+        """The numbers of the correction, without a check of the time."""
+        tables = [jnp.asarray(table) for table in self.tables]
         if time is None:
-            return jnp.asarray(self.scales[0]), jnp.asarray(self.shifts[0])
-        table = jnp.stack([jnp.asarray(self.scales), jnp.asarray(self.shifts)], axis=1)
+            return tuple(table[0] for table in tables)
+        flat = jnp.concatenate([table.reshape(len(table), -1) for table in tables], 1)
         nodes, weights = jnp.asarray(self.times), jnp.asarray(self.weights)
         # Back into the range in value, without a kink in the derivative.
         over = time - jnp.clip(time, nodes[0], nodes[-1])
         time = time - jax.lax.stop_gradient(over)
-        both = _barycentric(time, nodes, weights, table)
-        return both[0], both[1]
+        shapes = [table.shape[1:] for table in tables]
+        return _split(_barycentric(time, nodes, weights, flat), shapes)
 
     def __call__(
         self, x: Float[Array, " d"], t: ArrayLike | None = None
@@ -106,22 +110,27 @@ class FrozenField(eqx.Module):
     def at(self, t: ArrayLike | None = None) -> "FrozenFieldSlice":
         """The field at time t. Outside `jit` the time is checked here, once; inside,
         the check runs with the program and costs a few per cent."""
-        scale, shift = self.coefficients(t)
+        numbers = self.coefficients(t)
         time = None if t is None else jnp.asarray(t, jnp.result_type(float))
-        return FrozenFieldSlice(self.net, time, scale, shift, self.profile)
+        return FrozenFieldSlice(self.net, time, numbers, self.form)
 
     def save(self, file: str | Path) -> None:
-        """Write the tables of scale and shift and the arrays of the network to an
+        """Write the tables of the correction and the arrays of the network to an
         `.npz` file, without pickle and with a checksum. A file of that name is replaced
         when the new one is complete, and not before."""
-        tables = (self.times, self.weights, self.scales, self.shifts)
-        known: list[Any] = [None if a is None else np.asarray(a) for a in tables]
-        known += [self.accuracy, self.dimension, self.profile is not None]
-        save_frozen(
-            file,
-            FrozenTables(*known),
-            {name: np.asarray(leaf) for name, leaf in _leaves(self.net).items()},
+        known = lambda a: None if a is None else np.asarray(a)
+        tables = FrozenTables(
+            times=known(self.times),
+            weights=known(self.weights),
+            accuracy=self.accuracy,
+            dimension=self.dimension,
+            has_profile=self.form.profile is not None,
+            tables=dict(
+                zip(self.form.names, map(np.asarray, self.tables), strict=True)
+            ),
         )
+        leaves = {name: np.asarray(leaf) for name, leaf in _leaves(self.net).items()}
+        save_frozen(file, tables, leaves)
 
     @staticmethod
     def load(
@@ -135,10 +144,17 @@ class FrozenField(eqx.Module):
         **Arguments:**
 
         - `net`: a network of the same structure; its arrays are replaced by those of
-            the file.
-        - `profile`: the profile, if the field had one; functions are not saved.
+            the file. Where the field has invariants with weights, or of several
+            components, a field that `conserve` makes of such a network and the same
+            invariants: functions are not saved.
+        - `profile`: the profile, if the field had one and `net` is a network.
         """
-        tables, saved = load_frozen(file, profile is not None)
+        form: FrozenForm = Affine(profile)
+        if isinstance(net, ConservedField):
+            if profile is not None:
+                raise ValueError("profile must be left out where net is a field")
+            form, net = net.family.frozen, net.net
+        tables, saved = load_frozen(file, form.names, form.profile is not None)
         params, rest = eqx.partition(net, eqx.is_array)
         leaves = _leaves(net)
         fit_arrays(file, saved, leaves)
@@ -149,8 +165,10 @@ class FrozenField(eqx.Module):
             for k, b in leaves.items()
         ]
         whole = eqx.combine(jax.tree.unflatten(jax.tree.structure(params), new), rest)
-        _check_output(file, whole, tables)
-        return FrozenField(whole, *tables[:-1], profile)
+        _check_output(file, whole, tables, form)
+        times, weights, accuracy, dimension, _, found = tables
+        numbers = tuple(found.values())
+        return FrozenField(whole, times, weights, numbers, accuracy, dimension, form)
 
     def export(
         self,
@@ -176,7 +194,7 @@ class FrozenField(eqx.Module):
         net = eqx.combine(jax.tree.map(np.asarray, params), rest)
 
         def field(points: Array, t: Array | None = None) -> Array:
-            now = FrozenFieldSlice(net, t, *self._interpolated(t), self.profile)
+            now = FrozenFieldSlice(net, t, self._interpolated(t), self.form)
             values = jax.vmap(now)(points)
             if t is None:
                 return values
@@ -209,9 +227,13 @@ def _leaves(net: Callable[..., Array]) -> dict[str, Array]:
 
 
 def _check_output(
-    file: str | Path, net: Callable[..., Array], tables: FrozenTables
+    file: str | Path,
+    net: Callable[..., Array],
+    tables: FrozenTables,
+    form: FrozenForm,
 ) -> None:
-    """Raise `ValueError` unless a network has as many components as the tables."""
+    """Raise `ValueError` unless a network has as many components as the tables, and
+    these fit together."""
     has_time = tables.times is not None
     what = f"a point of shape ({tables.dimension},)" + (" and a time" * has_time)
     try:
@@ -220,48 +242,66 @@ def _check_output(
         raise ValueError(
             f"net must take {what}, as the network in {file}: {first_line(error)}"
         ) from None
-    if shape != tables.scales.shape[1:]:
+    found = [table.shape[1:] for table in tables.tables.values()]
+    if shape != found[0]:
         raise ValueError(
-            f"net must give shape {tables.scales.shape[1:]} for {what}, as the network "
-            f"in {file}, got {shape}"
+            f"net must give shape {found[0]} for {what}, as the network in {file}, got "
+            f"{shape}"
         )
+    for name, own, wanted in zip(form.names, found, form.shapes(shape), strict=True):
+        if own != wanted:
+            raise ValueError(
+                f"{file} is not a frozen field of these invariants: its {name} have "
+                f"shape {own} at each time in place of {wanted}"
+            )
 
 
 def freeze(
     field: ConservedField, times: Times | None, tolerance: float | None
 ) -> FrozenField:
-    """Tabulate scale and shift; see `ConservedField.freeze`."""
+    """Tabulate the correction; see `ConservedField.freeze`."""
     exact = field.with_gradient(Exact(getattr(field.gradient, "chunk", Exact().chunk)))
 
     def sample(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows, sizes = [], []
+        rows, units = [], []
         for t in grid.tolist():
-            row, size, status = _coefficients(exact, jnp.asarray(t))
+            row, unit, status = _numbers(exact, jnp.asarray(t))
             if np.any(np.asarray(status) >= Status.DEGENERATE):
                 exact.check([t])
             rows.append(np.asarray(row))
-            sizes.append(np.asarray(size))
-        return np.stack(rows), np.stack(sizes)
+            units.append(np.asarray(unit))
+        return np.stack(rows), np.stack(units)
 
+    form, d = field.family.frozen, field.rule.dimension
     if times is None:
         now = exact.at()
         now.check()
-        one = np.asarray(now.scale)[None], np.asarray(now.shift)[None]
-        tables: tuple[Any, ...] = (None, None, *one, 0.0)
-    else:
-        eps = float(jnp.finfo(jnp.result_type(float)).eps)
-        grid, weights, both, accuracy = tabulate(sample, times, tolerance, eps)
-        tables = (grid, weights, both[:, 0], both[:, 1], accuracy)
-    tables = (*tables, field.rule.dimension, field.profile)
-    return FrozenField(field.net, *tables)
+        still = tuple(np.asarray(a)[None] for a in field.family.tabulated(now)[0])
+        return FrozenField(field.net, None, None, still, 0.0, d, form)
+    eps = float(jnp.finfo(jnp.result_type(float)).eps)
+    grid, weights, flat, accuracy = tabulate(sample, times, tolerance, eps)
+    shapes = form.shapes(output_of(field.net, d, True).shape)
+    tables = _split(flat, [(len(grid), *shape) for shape in shapes])
+    return FrozenField(field.net, grid, weights, tables, accuracy, d, form)
 
 
 @eqx.filter_jit
-def _coefficients(field: ConservedField, t: Array) -> tuple[Array, Array, Array]:
-    """Scale and shift, the size of the raw network, and the status."""
+def _numbers(field: ConservedField, t: Array) -> tuple[Array, Array, Array]:
+    """The numbers of the correction and their units, flat, and the status."""
     now = field.at(t)
-    size = jnp.sqrt(now.moments.second_moment)
-    return jnp.stack([now.scale, now.shift]), size, now.status
+    flat = lambda arrays: jnp.concatenate([jnp.ravel(a) for a in arrays])
+    numbers, units = field.family.tabulated(now)
+    return flat(numbers), flat(units), now.status
+
+
+def _split(flat: Any, shapes: Sequence[tuple[int, ...]]) -> tuple[Any, ...]:
+    """Arrays of these shapes, from their entries on the last axis."""
+    out, first = [], 0
+    for shape in shapes:
+        last = first + math.prod(shape[flat.ndim - 1 :])
+        out.append(flat[..., first:last].reshape(shape))
+        first = last
+    return tuple(out)
 
 
 @jax.custom_jvp

@@ -19,12 +19,14 @@ from .._core import (
     Group,
     GroupMoments,
     Orthonormalised,
+    forward_substitution,
     orthonormalised,
     solve_positive,
 )
 from ..correction import accumulator
 from ..invariants import entries
 from ..quadrature import QuadratureRule, streamed
+from ._consistent import minus_combination
 from ._gradient import Additive
 from ._protocol import Profile, evaluate
 
@@ -85,14 +87,21 @@ class GroupFunctions(eqx.Module):
         phi = 1.0 if self.profile is None else self.profile(x)
         return phi * self.tests(x, t)
 
+    def given(self, x: Array, t: Array | None) -> Float[Array, "p c"]:
+        """What the directions are combinations of, one for each of the psi_k."""
+        if self.is_oblique:
+            return self.directions(x, t)
+        return raised(self.metric(x), self.tests(x, t))
+
 
 def raised(metric: Array | None, psi: Array) -> Array:
     """`R^-1 psi`, components on the second axis and nodes, if any, on the last."""
     if metric is None:
         return psi
     if metric.ndim < 2:
-        return psi / metric
-    rows = [list(row) for row in metric]
+        return psi / _beside(metric, psi)
+    # An axis for the functions.
+    rows = [list(row) for row in metric[:, :, None]]
     return jnp.stack(solve_positive(rows, list(jnp.moveaxis(psi, 1, 0))), 1)
 
 
@@ -100,7 +109,14 @@ def _lowered(metric: Array | None, v: Array) -> Array:
     """`R v`, components on the first axis."""
     if metric is None:
         return v
-    return metric * v if metric.ndim < 2 else jnp.einsum("ij...,j...->i...", metric, v)
+    if metric.ndim < 2:
+        return _beside(metric, v) * v
+    return jnp.einsum("ij...,j...->i...", metric, v)
+
+
+def _beside(numbers: Array, v: Array) -> Array:
+    """One number for each node, or one, with the axes of an array before."""
+    return jnp.expand_dims(numbers, tuple(range(v.ndim - numbers.ndim)))
 
 
 class Basis(eqx.Module):
@@ -110,17 +126,30 @@ class Basis(eqx.Module):
     change: Orthonormalised | None
     "from the psi_k to test functions; None without any"
     mixes: tuple[Array, ...] = ()
-    "where directions are given, two matrices by which these are multiplied in turn"
+    "where directions are given, two matrices for these, after the same change"
 
     def tests(self, psi: Array) -> Array:
         """The test functions, from the psi_k on the first axis."""
-        return psi if self.change is None else self.change(psi)
+        if self.change is None:
+            return psi
+        rows: list[Array] = []
+        for k, norm in enumerate(self.change.norms):
+            # Functions that are nearly dependent leave a small difference.
+            left = minus_combination(psi[k] / norm, self.change.first[k, :k], rows)
+            rows.append(left / self.change.first[k, k])
+        return forward_substitution(self.change.second, jnp.stack(rows))
 
     def mixed(self, chi: Array) -> Array:
-        """The directions, from those given."""
+        """The directions, from those given, one for each of the psi_k."""
+        chi = self.tests(chi)
         for mix in self.mixes:
             chi = jnp.einsum("l...,lk->k...", chi, mix)
         return chi
+
+    def multiples(self, shift: Float[Array, " p"]) -> Float[Array, " p"]:
+        """A combination of the directions as one of those given."""
+        eye = jnp.eye(len(shift), dtype=shift.dtype)
+        return shift @ self.mixed(eye)
 
     def at(
         self, functions: GroupFunctions, x: Array, t: Array | None
@@ -272,14 +301,15 @@ class GroupSums(Additive):
         """The network on nodes, components on the first axis, and its derivatives in x
         where a quadratic form has them."""
 
-        def raw(x: Array) -> Array:
-            return jnp.atleast_1d(evaluate(self.net, x, self.time))
+        def values(nodes: Array) -> Array:
+            raw = lambda x: jnp.atleast_1d(evaluate(self.net, x, self.time))
+            return jax.vmap(raw)(nodes)
 
         if any(one.is_jet for one in self.functions):
-            both = lambda x: jnp.concatenate([raw(x)[:, None], jax.jacfwd(raw)(x)], 1)
+            found = _jets(values, nodes)
         else:
-            both = lambda x: raw(x)[:, None]
-        return jax.vmap(both, out_axes=-1)(nodes).astype(accumulator())
+            found = values(nodes).T[:, None]
+        return found.astype(accumulator())
 
     def _each(self, nodes: Array, weights: Array, pivots: Any) -> Groups:
         values = self._values(nodes)
@@ -304,6 +334,25 @@ class GroupSums(Additive):
         return Groups(tuple(map(_merged, first.parts, second.parts)))
 
 
+def _jets(function: Callable[[Array], Array], nodes: Array) -> Float[Array, "n k m"]:
+    """The values of a function that treats each node by itself, one row of components
+    for each of them, followed by their derivatives in x.
+
+    All nodes at once, one product of matrices for each layer: derivatives node by node
+    are several times slower. Backward where that takes fewer passes.
+    """
+    d = nodes.shape[-1]
+    n = jax.eval_shape(function, nodes).shape[-1]
+    unit = lambda like, k: jnp.zeros_like(like).at[:, k].set(1.0)
+    if d <= n:
+        values, push = jax.linearize(function, nodes)
+        slopes = jnp.stack([push(unit(nodes, k)).T for k in range(d)], 1)
+    else:
+        values, pull = jax.vjp(function, nodes)
+        slopes = jnp.stack([pull(unit(values, k))[0].T for k in range(n)])
+    return jnp.concatenate([values.T[:, None], slopes], 1)
+
+
 def _sums(
     functions: GroupFunctions,
     basis: Basis,
@@ -324,7 +373,7 @@ def _sums(
     coupling = jnp.einsum("pcm,qcm,m->pq", tests, directions[:, :c], w)
     if pivot is None:
         pivot = _pivot(coupling, tested(f))
-    centred = f - jnp.einsum("p,pnm->nm", pivot, directions)
+    centred = minus_combination(f, pivot, directions)
     lowered = here.lowered(centred)
     square = jnp.einsum("nm,nm,m->", centred, lowered, w)
     out = GroupMoments(pivot, tested(centred), square, coupling=coupling)
@@ -356,5 +405,8 @@ def _pivot(coupling: Float[Array, "p p"], moments: Float[Array, " p"]) -> Array:
     normal = matrix.T @ matrix
     limits = jnp.finfo(normal.dtype)
     ridge = limits.eps**_RIDGE_POWER * jnp.trace(normal) + limits.tiny
-    found = jnp.linalg.solve(normal + ridge * jnp.eye(p), matrix.T @ right)
+    # Written out: a loop inside of a sum over parts of a rule is compiled into another
+    # program where a device has one part alone.
+    rows = [list(row) for row in normal + ridge * jnp.eye(p)]
+    found = jnp.stack(solve_positive(rows, list(matrix.T @ right)))
     return jax.lax.stop_gradient(found)

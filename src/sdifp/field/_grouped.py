@@ -23,7 +23,8 @@ from .._core import (
 from ..correction import accumulator
 from ..quadrature import QuadratureRule
 from ._components import since_time
-from ._family import Family
+from ._consistent import minus_combination
+from ._family import Family, FrozenForm
 from ._gradient import CHUNK, GradientMode
 from ._group import (
     Basis,
@@ -46,17 +47,49 @@ class GroupCoefficients(NamedTuple):
     correction: Correction
     basis: Basis
 
+    @property
+    def shift(self) -> Float[Array, "... p"]:
+        """What is added to the scaled network, in the directions."""
+        scale, level, pivot, offset = self.correction.coefficients
+        return level - scale[..., None] * (pivot + offset)
+
     def apply(
         self, functions: GroupFunctions, raw: Array, x: Array, t: Array | None
     ) -> Float[Array, " c"]:
         """The components of a group at a point."""
         e = self.basis.at(functions, x, t)
         scale, level, pivot, offset = self.correction.coefficients
-        centred = (raw.astype(e.dtype) - pivot @ e) - offset @ e
+        centred = minus_combination(raw.astype(e.dtype), pivot, e) - offset @ e
         return level @ e + scale * centred
 
 
 _Coefficients = tuple[GroupCoefficients, ...]
+
+
+class Combined(FrozenForm):
+    """A scale for each component, and a multiple of what each linear moment may add."""
+
+    profile: Profile | None = eqx.field(static=True)
+    functions: tuple[GroupFunctions, ...] = eqx.field(static=True)
+
+    names: ClassVar[tuple[str, ...]] = ("scales", "multiples")
+
+    def shapes(self, output: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        return output, (sum(len(one.group.linear) for one in self.functions),)
+
+    def __call__(
+        self, numbers: tuple[Array, ...], raw: Array, x: Array, t: Array | None
+    ) -> Array:
+        scales, multiples = numbers
+        out = [*jnp.atleast_1d(scales * raw)]
+        first = 0
+        for one in self.functions:
+            last = first + len(one.group.linear)
+            added = multiples[first:last] @ one.given(x, t)
+            for k, value in zip(one.group.components, added, strict=True):
+                out[k] = out[k] + value
+            first = last
+        return out[0] if raw.ndim == 0 else jnp.stack(out)
 
 
 class ByGroup(Family):
@@ -146,6 +179,25 @@ class ByGroup(Family):
     ) -> "NearOneTime":
         return NearOneTime(net, series, time, self)
 
+    @property
+    def frozen(self) -> Combined:
+        return Combined(self.profile, self.functions)
+
+    def tabulated(
+        self, now: "GroupSlice"
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        multiples, units = [], []
+        for one, sums in zip(now.corrections, now.moments.parts, strict=True):
+            found = one.basis.multiples(one.shift)
+            multiples.append(found)
+            if one.basis.change is not None:
+                # The scaled network, in units of what is multiplied.
+                square = sums.about(jnp.zeros_like(sums.pivot)).square
+                size = jnp.abs(one.correction.scale) * jnp.sqrt(square.clip(min=0.0))
+                units.append(jnp.maximum(jnp.abs(found), size / one.basis.change.norms))
+        join = lambda parts: jnp.concatenate([jnp.zeros(0), *parts])
+        return (now.scale, join(multiples)), (jnp.abs(now.scale), join(units))
+
     def live(self, series: _Coefficients) -> Sequence[Any]:
         # Level, pivot and basis do not depend on the parameters.
         return [
@@ -177,6 +229,13 @@ class ByGroup(Family):
                 _check_metric(functions, rule)
             if not group.linear:
                 continue
+            values = rule.size * len(group.components)
+            bound = group.quadratic is not None and not functions.is_jet
+            if bound and len(group.linear) >= values:
+                raise ValueError(
+                    f"rule must have more nodes where {group.names} are prescribed, "
+                    f"got {rule.size}: the linear moments leave no freedom"
+                )
             gram = gram_on(functions, Basis(None), rule, t, CHUNK)
             if not is_concrete(gram):
                 continue
@@ -255,12 +314,7 @@ class GroupSlice(FieldSlice):
     def shift(self) -> Float[Array, "..."]:
         """The size of what is added to the scaled network, in the norm of the quadratic
         form; 0 for components without targets."""
-        sizes = []
-        for one in self.corrections:
-            added = one.correction.level - one.correction.scale[..., None] * (
-                one.correction.pivot + one.correction.offset
-            )
-            sizes.append(_norm(added))
+        sizes = [_norm(one.shift) for one in self.corrections]
         return self._by_component(sizes, jnp.zeros_like(sizes[0]))
 
     @property

@@ -36,6 +36,19 @@ class PositiveCoefficients(NamedTuple):
         tests = None if self.tests is None else self.tests(psi)
         return self.correction.apply(positive, z, tests)
 
+    @property
+    def multiples(self) -> tuple[Array, ...]:
+        """The numbers of `f^q e^(level + lambda . psi)`: the level, and q or lambda."""
+        found = self.correction
+        level = found.level
+        if found.power is not None:
+            return level, found.power
+        if self.tests is None or found.tilt is None:
+            return (level,)
+        off = self.tests(jnp.zeros_like(self.tests.centre))
+        turn = self.tests.change(jnp.eye(len(off), dtype=off.dtype))
+        return level + found.tilt @ off, found.tilt @ turn
+
 
 class Solution(NamedTuple):
     """The coefficients at one time, and what they depend on; of numbers that can be

@@ -1,4 +1,4 @@
-"""Positive networks and their correction: scaled, raised to a power, or tilted."""
+"""The correction of positive networks: scaled, raised to a power, or tilted."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,72 +8,39 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._core import Prescribed, Status
-from ..correction import Exp, PositiveMap, Softplus, Square, accumulator
+from ..correction import PositiveMap, accumulator
 from ..invariants import Invariant, Mass, Moment, SquaredNorm, Variance
 from ..quadrature import QuadratureRule
 from ._components import since_time
-from ._family import Family
+from ._family import Family, FrozenForm
 from ._gradient import GradientMode
 from ._node_values import NodeValues, PositiveCoefficients, Solution, psi_at, unknowns
+from ._positive_network import Positive
 from ._protocol import Profile, evaluate
 from ._slice import FieldSlice, target_at
 
-# Functions of jax.numpy that users know.
-_MAPS: dict[Any, PositiveMap] = {
-    jnp.exp: Exp(),
-    jax.nn.softplus: Softplus(),
-    jnp.square: Square(),
-}
 
+class Exponent(FrozenForm):
+    """The logarithm of a factor, and a power or a multiple of each weight."""
 
-class Positive(eqx.Module):
-    """A function of (x, t), or of x, that is not negative; made by `positive`."""
+    profile: Profile | None = eqx.field(static=True)
+    moments: tuple[Moment, ...] = eqx.field(static=True)
 
-    net: Callable[..., Array]
-    map: PositiveMap = eqx.field(static=True)
+    names: ClassVar[tuple[str, ...]] = ("levels", "exponents")
+
+    def shapes(self, output: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        return output, (len(self.moments) or 1,)
 
     def __call__(
-        self, x: Float[Array, " d"], t: ArrayLike | None = None
-    ) -> Float[Array, "..."]:
-        """The value at one point and time."""
-        return self.map(evaluate(self.net, x, t))
-
-
-def positive(
-    net: Callable[..., Array], function: Callable[..., Array] = jnp.exp
-) -> Positive:
-    """Make a network positive. `conserve` then prescribes its integrals by scaling it,
-    by raising it to a power or by tilting it, so that it stays positive.
-
-    **Arguments:**
-
-    - `net`: a function `f(x, t)` or `f(x)` of one point that returns one number.
-    - `function`: `jax.numpy.exp`, `jax.nn.softplus` or `jax.numpy.square`. The square
-        may vanish, and its powers are not smooth there, so it allows no `squared_norm`.
-
-    Examples:
-        >>> import jax.numpy as jnp, sdifp
-        >>> rule = sdifp.rule_for(sdifp.Box([-6.0], [6.0]), 64)
-        >>> net = sdifp.positive(lambda x: -jnp.abs(x[0] - 1.0))
-        >>> u = sdifp.conserve(net, rule, mass=1.0, squared_norm=0.5)
-        >>> print(f"{rule.integrate(u):.4f} {rule.integrate(lambda x: u(x) ** 2):.4f}")
-        1.0000 0.5000
-    """
-    if not callable(net):
-        raise TypeError(f"net must be a function of (x, t) or of x, got {net!r}")
-    try:
-        found = _MAPS.get(function)
-    except TypeError:
-        found = None
-    if found is None:
-        raise ValueError(
-            f"function must be jax.numpy.exp, jax.nn.softplus or jax.numpy.square, got "
-            f"{function!r}: another one is not known to be positive"
-        )
-    return Positive(net, found)
+        self, numbers: tuple[Array, ...], raw: Array, x: Array, t: Array | None
+    ) -> Array:
+        level, exponents = numbers
+        if not self.moments:
+            return raw ** exponents[0] * jnp.exp(level)
+        return raw * jnp.exp(level + exponents @ psi_at(self.moments, x, t))
 
 
 class ByExponent(Family):
@@ -161,6 +128,24 @@ class ByExponent(Family):
     ) -> "NearOneTime":
         return NearOneTime(net, series, time, self)
 
+    @property
+    def frozen(self) -> Exponent:
+        return Exponent(None, self._moments)
+
+    def tabulated(
+        self, now: "PositiveSlice"
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        level, *rest = now.coefficients.multiples
+        # A field that is scaled alone has the power one.
+        exponents = jnp.atleast_1d(rest[0]) if rest else jnp.ones(1, level.dtype)
+        # Errors of the logarithm of the field are relative errors of the field.
+        one = jnp.ones_like(level)
+        size = 1.0 + jnp.abs(now.moments.pivot)[None]
+        if self._moments:
+            bounds = now.moments
+            size = jnp.maximum(jnp.abs(bounds.least), jnp.abs(bounds.most))
+        return (level, exponents), (one, 1.0 / size)
+
     def live(self, series: PositiveCoefficients) -> Sequence[Any]:
         # Pivot and test functions do not depend on the parameters.
         return unknowns(series)
@@ -192,14 +177,9 @@ class PositiveSlice(FieldSlice):
         return (self.moments.wanted.mean,)
 
     @property
-    def _log_scale(self) -> Float[Array, ""]:
-        found = self.coefficients.correction.about(jnp.zeros_like(self.moments.pivot))
-        return jnp.log(found.factor)
-
-    @property
     def scale(self) -> Float[Array, ""]:
         """What multiplies the network, its power or the tilted network."""
-        return jnp.exp(self._log_scale)
+        return jnp.exp(self.coefficients.correction.level)
 
     @property
     def shift(self) -> Float[Array, ""]:
@@ -220,7 +200,7 @@ class PositiveSlice(FieldSlice):
 
     def gauge_rows(self) -> Float[Array, " n"]:
         _, _, power, tilt = self.coefficients.correction
-        rows = [self._log_scale[None]]
+        rows = [self.coefficients.correction.level[None]]
         if power is not None:
             rows.append(jnp.log(jnp.where(power > 0.0, power, 1.0))[None])
         if tilt is not None:

@@ -3,7 +3,11 @@
 One class per file. Nothing here depends on JAX or PyTorch.
 """
 
+from ._density import Density as Density
 from ._dirichlet_energy import DirichletEnergy as DirichletEnergy
+from ._errors import Drift as Drift
+from ._errors import drift as drift
+from ._errors import relative_errors as relative_errors
 from ._invariant import At as At
 from ._invariant import ComponentInvariant as ComponentInvariant
 from ._invariant import Invariant as Invariant
@@ -25,7 +29,7 @@ from ._variance import Variance as Variance
 # What users find here; the other names are for the rest of the library.
 # fmt: off
 __all__ = [
-    "DirichletEnergy", "Invariant", "Mass", "Moment", "Quadratic", "QuadraticForm",
-    "SquaredNorm", "Variance",
+    "Density", "DirichletEnergy", "Invariant", "Mass", "Moment", "Quadratic",
+    "QuadraticForm", "SquaredNorm", "Variance",
 ]
 # fmt: on

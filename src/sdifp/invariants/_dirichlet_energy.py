@@ -14,7 +14,7 @@ class DirichletEnergy(ComponentInvariant):
 
     kind: ClassVar[str] = "dirichlet_energy"
     density_in_words: ClassVar[str] = "|grad u|^2"
-    needs_gradient: ClassVar[bool] = True
+    needs_gradient = True
 
     def weight_at(self, x: Any, t: Any, count: int) -> None:
         del x, t, count

@@ -81,7 +81,7 @@ class Invariant(abc.ABC):
     density_in_words: ClassVar[str]
     "what is integrated, such as `u^2`"
     is_linear: ClassVar[bool] = False
-    needs_gradient: ClassVar[bool] = False
+    needs_gradient: bool = False
     has_weight: ClassVar[bool] = False
     is_central: ClassVar[bool] = False
     "whether the density is about the mean"
@@ -115,21 +115,30 @@ class Invariant(abc.ABC):
         for each of its own if it is linear, a matrix, one number or None for 1 if it is
         quadratic."""
 
-    def rows(self, at: At) -> list[Array]:
+    def rows(self, at: At) -> dict[str, Array]:
         """What is integrated to measure it: the density, the squares of its components,
-        and the square of a weight."""
-        count = at.u.shape[-1]
-        rows = [self.density(at), total([at.u[..., k] ** 2 for k in self.among(count)])]
-        if self.has_weight:
+        and the square of a weight. Where it has no target, the absolute value of the
+        density takes the place of the squares."""
+        count, density = at.u.shape[-1], self.density(at)
+        if self.target is None:
+            rows = {"density": density, "size": abs(density)}
+        else:
+            squares = total([at.u[..., k] ** 2 for k in self.among(count)])
+            rows = {"density": density, "size": squares}
+        if self.has_weight and self.target is not None:
             psi = self.weight_at(at.x, at.t, count)
-            rows.append(total([a * a for a in entries(psi)]))
+            rows["weight"] = total([a * a for a in entries(psi)])
+        if self.is_central:
+            rows["offset"] = at.u[..., self.index] - at.means[self.index]
         return rows
 
-    def value(self, integral: float, mass_error: float, volume: float) -> float:
-        """The invariant, from the integral of its density and the error of the mass of
-        its component."""
-        # The density is about the prescribed mean, not about that of the field.
-        return integral - mass_error**2 / volume if self.is_central else integral
+    @property
+    def row_names(self) -> list[str]:
+        """The names of its rows."""
+        names = ["density", "size"]
+        if self.has_weight and self.target is not None:
+            names.append("weight")
+        return [*names, "offset"] if self.is_central else names
 
     @abc.abstractmethod
     def unit(self, target: Array, squared_norm: Array, volume: float, xp: Any) -> Array:
@@ -198,16 +207,21 @@ class WeightedInvariant(Invariant):
 def check_named(invariant: Any, function: str) -> None:
     """Check the arguments of an invariant with a name, components and a function of the
     user's, and bring them into their form."""
-    name, given = invariant.name, getattr(invariant, function)
-    if not isinstance(name, str) or not name.strip():
-        raise ValueError(f"name must be a text that is not empty, got {name!r}")
-    if not callable(given):
-        raise TypeError(f"{function} of {name} must be a function, got {given!r}")
+    name = invariant.name
+    check_function(name, function, getattr(invariant, function))
     target, components = invariant.target, invariant.components
     if target is not None and not isinstance(target, Target):
         object.__setattr__(invariant, "target", Target(name, target))
     if components is not None:
         object.__setattr__(invariant, "components", _indices(components))
+
+
+def check_function(name: Any, argument: str, given: Any) -> None:
+    """Check the name of an invariant, and that an argument of it is a function."""
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        raise ValueError(f"name must be a printable text, not empty, got {name!r}")
+    if not callable(given):
+        raise TypeError(f"{argument} of {name} must be a function, got {given!r}")
 
 
 def _indices(given: Any) -> tuple[int, ...]:
@@ -234,25 +248,38 @@ def entries(array: Array) -> list[Array]:
 
 def densities(invariants: Sequence[Invariant], at: At) -> list[Array]:
     """The rows of each invariant, to be integrated."""
-    return [row for invariant in invariants for row in invariant.rows(at)]
+    return [row for one in invariants for row in one.rows(at).values()]
 
 
 class Measured(NamedTuple):
     """What was integrated of one invariant, as integrals or as means."""
 
     value: Array
-    squared_norm: Array
-    "of its components, times that of the weight if it has one"
+    size: Array
+    "the squared norm of its components; without a target, that of |density|"
+    weight: Array | float = 1.0
+    "the squared norm of the weight, if it has one"
 
 
-def read_rows(invariants: Sequence[Invariant], integrals: Any) -> list[Measured]:
-    """The integrals of the rows of each invariant, these on the last axis."""
+def read_rows(
+    invariants: Sequence[Invariant], integrals: Any, volume: float
+) -> list[Measured]:
+    """Each invariant, from the integrals of the rows of all, these on the last axis.
+
+    **Arguments:**
+
+    - `volume`: of the domain; 1 where the integrals are means.
+    """
     out, start = [], 0
-    for invariant in invariants:
-        count = 3 if invariant.has_weight else 2
-        own = [integrals[..., start + k] for k in range(count)]
-        out.append(Measured(own[0], functools.reduce(operator.mul, own[1:])))
-        start += count
+    for one in invariants:
+        names = one.row_names
+        own = {name: integrals[..., start + k] for k, name in enumerate(names)}
+        value = own["density"]
+        if "offset" in own:
+            # The density is about the prescribed mean, not about that of the field.
+            value = value - own["offset"] ** 2 / volume
+        out.append(Measured(value, own["size"], own.get("weight", 1.0)))
+        start += len(names)
     return out
 
 
@@ -273,7 +300,12 @@ def relative_error(
     - `xp`: the module of array functions, NumPy or `jax.numpy`.
     """
     unit = invariant.unit(target, xp.abs(squared_norm), volume, xp)
-    return (value - target) / xp.where(unit > 0.0, unit, 1.0)
+    return relative(value - target, unit, xp)
+
+
+def relative(difference: Array, unit: Array, xp: Any = np) -> Array:
+    """A difference over its unit; as it is where that is zero."""
+    return difference / xp.where(unit > 0.0, unit, 1.0)
 
 
 def time_list(times: Any) -> list[float] | list[None]:

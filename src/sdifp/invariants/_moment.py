@@ -1,12 +1,11 @@
 """The integral of a field against a weight."""
 
 import dataclasses
-import inspect
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ._arguments import needed_arguments
 from ._invariant import At, WeightedInvariant, entries, total
 
 
@@ -35,7 +34,7 @@ class Moment(WeightedInvariant):
     @property
     def weight_has_time(self) -> bool:
         """Whether the weight depends on t."""
-        return takes_time(self.weight)
+        return len(needed_arguments(self.weight)) > 1
 
     def weight_at(self, x: Any, t: Any, count: int) -> Any:
         own = self.among(count)
@@ -63,13 +62,3 @@ class Moment(WeightedInvariant):
         del volume
         # The inequality of Cauchy and Schwarz: no moment of this field is larger.
         return xp.maximum(xp.abs(target), xp.sqrt(squared_norm))
-
-
-def takes_time(function: Callable[..., Any]) -> bool:
-    """Whether a function of a user takes x and t, by its signature; else x alone."""
-    try:
-        known = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return len([p for p in known if p.kind in kinds and p.default is p.empty]) > 1

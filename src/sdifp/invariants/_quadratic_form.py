@@ -1,12 +1,12 @@
 """The integral of a quadratic form of a field and its gradient."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ._arguments import needed_arguments
 from ._invariant import At, Invariant, check_named
 
 # What users call the derivative in time.
@@ -40,11 +40,11 @@ class QuadraticForm(Invariant):
 
     kind: ClassVar[str] = "quadratic_form"
     density_in_words: ClassVar[str] = "q(u, grad u)"
-    needs_gradient: ClassVar[bool] = True
+    needs_gradient = True
 
     def __post_init__(self) -> None:
         check_named(self, "form")
-        names = _arguments(self.form)
+        names = needed_arguments(self.form) or ["u", "grad"]
         if len(names) not in (2, 3) or set(names) & set(_RATES):
             raise ValueError(
                 f"form of {self.name} must be a function of (u, grad) or of (u, grad, "
@@ -62,7 +62,7 @@ class QuadraticForm(Invariant):
     def form_at(self, u: Any, gradient: Any, x: Any) -> Any:
         """The form of its own components at a point."""
         given = (u, gradient, x)
-        return self.form(*given[: len(_arguments(self.form))])
+        return self.form(*given[: len(needed_arguments(self.form) or given[:2])])
 
     def density(self, at: At) -> Any:
         own = np.asarray(self.among(at.u.shape[-1]))
@@ -71,13 +71,3 @@ class QuadraticForm(Invariant):
     def unit(self, target: Any, squared_norm: Any, volume: float, xp: Any) -> Any:
         del squared_norm, volume
         return xp.abs(target)
-
-
-def _arguments(function: Callable[..., Any]) -> list[str]:
-    """The names of the arguments that a function needs."""
-    try:
-        known = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return ["u", "grad"]
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in known if p.kind in kinds and p.default is p.empty]

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..field import PlainSlice, means_of
-from ..invariants import read_rows
+from ..field import ConservedField, PlainSlice, conserve
+from ..invariants import At, Invariant, read_rows
 from ..quadrature import QuadratureRule
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def check_problem(problem: "Problem", key: Array) -> None:
             )
     _check_feasible(found["targets"], problem.duration, tolerance)
     _check_integrals(problem, found, tolerance)
+    _check_correction(problem, rules[0])
 
 
 def _check_conditions(problem: "Problem") -> None:
@@ -101,7 +102,7 @@ def _look(
             pairs[names] = (slope, velocity, jnp.max(jnp.abs(velocity)), 10.0)
         integrals["reference"] = _integrals(problem, rules, reference, times)
     target = lambda i: jax.lax.map(lambda t: problem.mean_target(i, t), times)
-    targets = {invariant.name: target(invariant) for invariant in problem.invariants}
+    targets = {invariant.name: target(invariant) for invariant in problem.prescribed}
     out = {"initial": start, "pairs": pairs, "integrals": integrals}
     return out | {"targets": targets}
 
@@ -120,8 +121,8 @@ def _integrals(
 ) -> Array:
     """The mean of the rows of each invariant on each rule (first axis) at each time
     (second)."""
-    at = lambda rule, t: means_of(
-        problem.invariants, rule, PlainSlice(function, t), time=t
+    at = lambda rule, t: problem.means_of(
+        problem.invariants, rule, PlainSlice(function, t), t
     )
     over = lambda rule: jax.lax.map(lambda t: at(rule, t), times)
     return jnp.stack([over(rule) for rule in rules])
@@ -168,29 +169,54 @@ def _check_feasible(
             )
 
 
+def _check_correction(problem: "Problem", rule: QuadratureRule) -> None:
+    """Raise the sentence of `conserve` for invariants that no field can have together,
+    at some times."""
+    if not problem.prescribed:
+        return
+    u = conserve(
+        _trial, rule, invariants=problem.invariants, profile=problem.shift_profile
+    )
+    if not u.prescribed.groups:
+        # One scale and one shift: their targets have been compared already.
+        return
+    times = jnp.asarray(_TIMES, float) * problem.duration
+    for t, hopeless in zip(times, once(_hopeless)(u, times), strict=True):
+        if bool(hopeless):
+            u.at(t).check()
+
+
+def _hopeless(u: ConservedField, times: Array) -> Array:
+    """Whether a field cannot meet its targets, at each of some times."""
+    return jax.lax.map(lambda t: u.at(t).is_hopeless, times)
+
+
 def _check_integrals(
     problem: "Problem", found: dict[str, Any], tolerance: float
 ) -> None:
     """Compare the integrals of the data, and of the reference, with the targets."""
     low = problem.domain.dimension <= 3
+    # The finest rule, or the mean of the randomisations.
+    best_of = lambda a: a[0] if low else a.mean(0)
     for what, integrals in found["integrals"].items():
-        # The finest rule, or the mean of the randomisations.
-        best = integrals[0] if low else integrals.mean(0)
-        errors = np.abs(integrals - best).max(0)
-        for i, (value, error) in enumerate(zip(best, errors, strict=True)):
-            invariants = problem.invariants
-            for invariant, (mean, square), (spread, _) in zip(
-                *(invariants, read_rows(invariants, value)),
-                read_rows(invariants, error),
-                strict=True,
-            ):
+        known = read_rows(problem.invariants, integrals, 1.0)
+        for invariant, measured in zip(problem.invariants, known, strict=True):
+            means, size = (best_of(a) for a in (measured.value, measured.size))
+            weight = best_of(np.broadcast_to(measured.weight, measured.size.shape))
+            spread = np.abs(measured.value - means).max(0)
+            for i, mean in enumerate(means):
+                when = _TIMES[i] * problem.duration
+                at = "" if what == "initial" else f" at t = {when:g}"
+                if not np.isfinite(mean):
+                    raise ValueError(f"the {invariant.words} of {what}{at} is {mean}")
+                if invariant.target is None:
+                    continue
                 wanted = found["targets"][invariant.name][i]
                 # Relative to the data, whose integrals the targets should be.
-                unit = float(invariant.unit(mean, abs(square), 1.0, np)) or 1.0
+                square = abs(size[i] * weight[i])
+                unit = float(invariant.unit(mean, square, 1.0, np)) or 1.0
                 off = abs(mean - wanted)
-                if not off <= tolerance * unit + _SAFETY * spread:
-                    when = _TIMES[i] * problem.duration
-                    at = "" if what == "initial" else f" at t = {when:g}"
+                if not off <= tolerance * unit + _SAFETY * spread[i]:
                     raise ValueError(
                         f"the {invariant.words} of {what}{at}, divided by the volume "
                         f"of the box, is {mean:.8g}, but the {invariant.name} target "
@@ -214,18 +240,33 @@ def _values(problem: "Problem") -> dict[str, Array]:
     k = np.arange(1.0, len(_SCATTERED) * d + 1).reshape(-1, d)
     x = problem.domain.from_unit(jnp.asarray(0.02 + 0.96 * (k * math.sqrt(2.0) % 1.0)))
     t = jnp.asarray(_SCATTERED, x.dtype) * problem.duration
-    # Of no equation that comes to mind.
-    trial = lambda x, t: jnp.exp(0.3 * t) * jnp.sin(jnp.sum(x) / math.sqrt(d) + t)
     functions: dict[str, Any] = {
         name: lambda x, t, f=f: f(x)
         for name in ("initial", "velocity", "profile")
         if (f := getattr(problem, name)) is not None
     }
     functions |= {
-        invariant.name: lambda x, t, i=invariant: problem.mean_target(i, t)
-        for invariant in problem.invariants
+        f"invariant {one.name}": lambda x, t, i=one: _invariant_at(problem, i, x, t)
+        for one in problem.invariants
     }
-    functions["equation"] = lambda x, t: problem.equation(trial, x, t)
+    functions["equation"] = lambda x, t: problem.equation(_trial, x, t)
     if problem.reference is not None:
         functions["reference"] = problem.reference
-    return {name: jax.vmap(f)(x, t) for name, f in functions.items()}
+    return {name: jax.vmap(f)(x, t).reshape(-1) for name, f in functions.items()}
+
+
+def _trial(x: Array, t: Array) -> Array:
+    """A function that solves no equation that comes to mind."""
+    return jnp.exp(0.3 * t) * jnp.sin(jnp.sum(x) / math.sqrt(x.size) + t)
+
+
+def _invariant_at(
+    problem: "Problem", invariant: Invariant, x: Array, t: Array
+) -> Array:
+    """What is integrated at a point, and the target if there is one."""
+    now = PlainSlice(_trial, t)
+    slope = jax.jacfwd(now)(x)[None]
+    density = invariant.density(At(now(x)[None], (0.0,), x, t, slope))
+    if invariant.target is None:
+        return density[None]
+    return jnp.stack([density, problem.mean_target(invariant, t)])

@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from .._checks import output_of
 from .._domain import Box
-from ..field import TargetLike, target_at
+from ..field import TargetLike, check_densities, means_of, target_at
 from ..invariants import Invariant, Mass, SquaredNorm
 from ..operators import Residual
 from ..quadrature import QuadratureRule, rule_for
@@ -73,8 +73,9 @@ class Problem:
     - `conditions`: `Initial(u0)`, and `Dirichlet(profile)` or `Neumann()` for the walls
         of axes that are not periodic.
     - `interval`: the first and the last time, `(0.0, T)`.
-    - `invariants`: the integrals that are known, `[Mass(1.0), SquaredNorm(2.0)]`; their
-        targets are numbers or functions of t.
+    - `invariants`: the integrals that are known, `[Mass(1.0), SquaredNorm(2.0)]`, any
+        of `sdifp.invariants`; their targets are numbers or functions of t. One without
+        a target, such as a `Density`, is measured and not enforced.
     - `reference`: the solution, a function of one point and one time, if known.
     - `name`: for tables and messages; by default, that of the file which `sdifp train`
         is given.
@@ -152,6 +153,18 @@ class Problem:
                     f"{name} must return one number for one point of shape ({d},), got "
                     f"shape {shape}"
                 )
+        initial = self.initial
+        check_densities(self.invariants, lambda x, t: initial(x), d, True)
+
+    @property
+    def prescribed(self) -> tuple[Invariant, ...]:
+        """The invariants that have targets."""
+        return tuple(one for one in self.invariants if one.target is not None)
+
+    @property
+    def measured(self) -> tuple[Invariant, ...]:
+        """The invariants without targets: measured and not enforced."""
+        return tuple(one for one in self.invariants if one.target is None)
 
     @property
     def duration(self) -> float:
@@ -163,14 +176,34 @@ class Problem:
         """The order of the equation in time: 2 if there is an initial velocity."""
         return 1 if self.velocity is None else 2
 
+    @property
+    def shift_profile(self) -> Callable[[Array], Array] | None:
+        """What the shift of a correction multiplies: the profile, where there is a
+        shift; None for 1."""
+        return self.profile if any(i.is_linear for i in self.prescribed) else None
+
     def rule(self, nodes: int, key: Array) -> QuadratureRule:
         """The rule that suits the domain; the key matters above three dimensions."""
         return rule_for(self.domain, nodes, neumann=self.neumann, key=key)
 
     def mean_target(self, invariant: Invariant, t: Array | float) -> Array:
-        """The target of an invariant at a time, divided by the volume."""
+        """The target of an invariant that has one at a time, divided by the volume."""
         value = jnp.asarray(target_at(invariant.target, t), jnp.result_type(float))
         return value / self.domain.volume
+
+    def means_of(
+        self,
+        invariants: Sequence[Invariant],
+        rule: QuadratureRule,
+        u: Callable[[Array], Array],
+        t: Array,
+    ) -> Array:
+        """The means over the domain of the rows of some invariants, of a function of x
+        at one time; `sdifp.invariants.read_rows` tells them apart."""
+        # A variance is measured about the mean that is prescribed, to keep its digits.
+        masses = [one for one in self.prescribed if isinstance(one, Mass)]
+        means = [self.mean_target(one, t) for one in masses]
+        return means_of(invariants, rule, u, means, t)
 
     def check(self, key: Array | None = None) -> None:
         """Raise `ValueError` if an axis has no boundary condition, or if initial data,
@@ -239,14 +272,15 @@ def _interval(given: tuple[float, float] | None) -> tuple[float, float]:
 def _check_invariants(invariants: tuple[Invariant, ...]) -> None:
     names = [invariant.name for invariant in invariants]
     for invariant in invariants:
-        if not isinstance(invariant, Mass | SquaredNorm):
+        if not isinstance(invariant, Invariant):
             raise TypeError(
-                f"invariants must hold Mass or SquaredNorm, got {invariant!r}"
+                f"invariants must hold Mass, SquaredNorm, Moment or other invariants, "
+                f"got {invariant!r}"
             )
-        if invariant.target is None or invariant.component is not None:
+        if invariant.only is not None:
             raise ValueError(
-                f"invariants must have a target and no component, for the field has "
-                f"only one, got {invariant!r}"
+                f"invariants must not name components, for the field has only one, got "
+                f"{invariant!r}"
             )
         if names.count(invariant.name) > 1:
             raise ValueError(f"invariants has {invariant.name} twice")

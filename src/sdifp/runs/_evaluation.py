@@ -9,8 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..field import as_field, at_time, means_of
-from ..invariants import Invariant, Mass, SquaredNorm, read_rows, relative_error
+from ..field import as_field, at_time
+from ..invariants import (
+    Invariant,
+    Mass,
+    Measured,
+    SquaredNorm,
+    drift,
+    read_rows,
+    relative_errors,
+)
 from ..problems import Problem
 from ..quadrature import QuadratureRule
 from ..training import Trained, Training
@@ -41,53 +49,58 @@ def integrals_of(
     trained: Trained, problem: Problem, rule: QuadratureRule, end: float
 ) -> dict[str, Any]:
     """The invariants over time on an independent rule, by name, with their targets and
-    relative errors: of the field, and of the network without its correction. Mass and
-    squared norm are measured where they are not prescribed, too."""
+    relative errors, or their drifts where they have no target: of the field, and of the
+    network without its correction. Mass and squared norm are measured where they are
+    not among the invariants, too."""
     field, volume = trained.field, problem.domain.volume
     times = jnp.linspace(0.0, end, _FEW_TIMES if _is_large(field) else _TIMES)
-    invariants = list(problem.invariants)
+    invariants = [*problem.prescribed, *problem.measured]
     for measured in (Mass(None), SquaredNorm(None)):
         if measured.name not in [i.name for i in invariants]:
             invariants.append(measured)
-    of = lambda f: volume * np.asarray(_moments(tuple(invariants), f, rule, times))
+    every = tuple(invariants)
+    of = lambda f: volume * np.asarray(_moments(problem, every, f, rule, times))
     curves = {"field": of(field)}
     if trained.certificate is not None:
         curves["raw"] = of(trained.net)
-    targets = {
-        i.name: volume * np.array([float(problem.mean_target(i, t)) for t in times])
-        for i in problem.invariants
-    }
-    read = {which: read_rows(invariants, curve) for which, curve in curves.items()}
+    read = {w: read_rows(invariants, curve, volume) for w, curve in curves.items()}
+    targets = [
+        volume * np.array([float(problem.mean_target(i, t)) for t in times])
+        for i in problem.prescribed
+    ]
+
+    def errors(found: list[Measured]) -> list[np.ndarray]:
+        # Of the network without its correction relative to the size of the field, too.
+        pairs = list(zip(found, read["field"], strict=True))[: len(targets)]
+        own = [measured._replace(size=field.size) for measured, field in pairs]
+        return relative_errors(problem.prescribed, own, targets, volume)
+
+    off = {which: errors(found) for which, found in read.items()}
     out: dict[str, Any] = {}
     for k, invariant in enumerate(invariants):
-        found = {which: measured[k].value for which, measured in read.items()}
-        target, size = targets.get(invariant.name), read["field"][k].squared_norm
-        size = size if invariant.has_weight else targets.get("squared_norm", size)
-        errors = (
-            {}
-            if target is None
-            else {
-                which: np.abs(relative_error(invariant, values, target, size, volume))
-                for which, values in found.items()
-            }
-        )
-        out[invariant.name] = {
-            "density": invariant.density_in_words,
-            "target": None if target is None else target.tolist(),
-            "values": {which: values.tolist() for which, values in found.items()},
-            "errors": {which: error.tolist() for which, error in errors.items()},
-        }
+        found = {which: measured[k] for which, measured in read.items()}
+        own: dict[str, Any] = {"density": invariant.density_in_words, "target": None}
+        own["values"] = {which: m.value.tolist() for which, m in found.items()}
+        if invariant.target is None:
+            change = {which: drift(m) for which, m in found.items()}
+            own["drift"] = {w: d.change.tolist() for w, d in change.items()}
+            own["relative_drift"] = {w: d.relative.tolist() for w, d in change.items()}
+        else:
+            own["target"] = targets[k].tolist()
+            own["errors"] = {w: np.abs(e[k]).tolist() for w, e in off.items()}
+        out[invariant.name] = own
     return {"times": np.asarray(times, float).tolist(), "invariants": out}
 
 
 @eqx.filter_jit
 def _moments(
+    problem: Problem,
     invariants: tuple[Invariant, ...],
     function: Any,
     rule: QuadratureRule,
     times: Float[Array, " n"],
 ) -> Float[Array, "n m"]:
-    at = lambda t: means_of(invariants, rule, at_time(function, t), time=t)
+    at = lambda t: problem.means_of(invariants, rule, at_time(function, t), t)
     return jax.lax.map(at, times)
 
 

@@ -67,7 +67,7 @@ def _integrals(field: ConservedField, now: FieldSlice, rule: Rule) -> np.ndarray
     means = [0.0 if m is None else m.reshape(()) for m in now.means]
     for x, weights in zip(nodes.split(_CHUNK), rule.weights.split(_CHUNK), strict=True):
         values = now.unchecked(x).double().reshape(len(x), -1)
-        rows = torch.stack(densities(field.prescribed.invariants, At(values, means)))
+        rows = torch.stack(densities(field.prescribed.every, At(values, means)))
         sums.append((weights * rows).sum(1))
     total = torch.stack(sums).sum(0) / rule.weights.sum()
     return field.prescribed.volume * total.cpu().numpy()

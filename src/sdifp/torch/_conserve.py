@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from .._core import (
     AbsoluteFloor,
+    Prescribed,
     RelativeFloor,
     check_profile,
     check_volume,
     prescribe,
 )
-from ..invariants import Invariant
+from ..invariants import Invariant, Mass, SquaredNorm, Variance
 from ._field import ConservedField
 from ._gradient import Exact, GradientMode
 from ._module import check_module, check_rows, find_call
@@ -45,7 +46,8 @@ def conserve(
         `Rule`. It moves to the device of the module.
     - `mass`, `squared_norm`, `variance`, `invariants`: the integrals, as in
         `sdifp.conserve`: numbers, or differentiable functions of a tensor of times, one
-        number each.
+        number each. Of single components only; moments with a weight, totals over
+        components and quadratic forms are for networks of JAX.
     - `profile`: the function of points (N, d) that the shift multiplies; one that
         vanishes on the boundary keeps homogeneous Dirichlet data.
     - `gradient`: how the moments are differentiated with respect to the parameters:
@@ -93,6 +95,7 @@ def conserve(
         volume=rule.volume,
         nodes=rule.size,
     )
+    _check_single(prescribed)
     if profile is not None:
         _check_profile(profile, rule)
     field = ConservedField(
@@ -107,6 +110,20 @@ def conserve(
     if times is not None:
         field.check(times)
     return field
+
+
+def _check_single(prescribed: Prescribed) -> None:
+    """Raise `ValueError` for an invariant that only fields of JAX can have."""
+    known, count = (Mass, SquaredNorm, Variance), prescribed.components
+    for one in prescribed.every:
+        own = one.among(count)
+        if not isinstance(one, known) or len(own) > 1:
+            which = f"component{'s' * (len(own) > 1)} {', '.join(map(str, own))}"
+            raise ValueError(
+                f"invariants of sdifp.torch must be Mass, SquaredNorm or Variance of "
+                f"one component, got {one.name}, {type(one).__name__} of {which}; "
+                f"sdifp.conserve takes it for networks of JAX"
+            )
 
 
 def _check_profile(profile: Callable[[Tensor], Tensor], rule: Rule) -> None:

@@ -15,7 +15,8 @@ from ._field import ConservedField
 from ._module import CALLS, Call, device_of, dtype_of
 from ._rule import float64_apply
 
-_TABLES = ("times", "weights", "scales", "shifts", "accuracy")
+_NAMES = ("scales", "shifts")
+_TABLES = ("times", "weights", *_NAMES, "accuracy")
 
 # Derivatives by t that a frozen field has.
 _ORDERS = 4
@@ -50,13 +51,14 @@ class FrozenField(nn.Module):
     ) -> None:
         super().__init__()
         self.net, self.profile = net, profile
-        self.call = Call(takes, tables.dimension, tables.scales.ndim == 1)
-        rows = len(tables.scales)
+        scales, shifts = (tables.tables[name] for name in _NAMES)
+        self.call = Call(takes, tables.dimension, scales.ndim == 1)
+        rows = len(scales)
         arrays = (
             np.zeros(1) if tables.times is None else tables.times,
             np.ones(1) if tables.weights is None else tables.weights,
-            tables.scales.reshape(rows, -1),
-            tables.shifts.reshape(rows, -1),
+            scales.reshape(rows, -1),
+            shifts.reshape(rows, -1),
             tables.accuracy,
         )
         for name, array in zip(_TABLES, arrays, strict=True):
@@ -130,11 +132,10 @@ class FrozenField(nn.Module):
         tables = FrozenTables(
             times if timed else None,
             weights if timed else None,
-            scales,
-            shifts,
             float(self.accuracy),
             self.call.dimension,
             self.profile is not None,
+            dict(zip(_NAMES, (scales, shifts), strict=True)),
         )
         takes = {"takes": np.array(self.call.takes)}
         save_frozen(file, tables, takes | _state(self.net))
@@ -154,9 +155,11 @@ class FrozenField(nn.Module):
             are replaced by those of the file.
         - `profile`: the profile, if the field had one; functions are not saved.
         """
-        tables, saved = load_frozen(file, profile is not None)
+        tables, saved = load_frozen(file, _NAMES, profile is not None)
+        shapes = {table.shape for table in tables.tables.values()}
         takes = str(saved.pop("takes", ""))
-        if takes not in CALLS or (takes == "x") != (tables.times is None):
+        fits = len(shapes) == 1 and len(shapes.pop()) in (1, 2)
+        if takes not in CALLS or (takes == "x") != (tables.times is None) or not fits:
             raise ValueError(f"{file} is not a frozen field of sdifp.torch")
         fit_arrays(file, saved, _state(net))
         copied = copy.deepcopy(net)
@@ -206,9 +209,12 @@ def freeze(field: ConservedField, times: Any, tolerance: float | None) -> Frozen
         now = field.at(None if grid is None else torch.as_tensor(grid, device=device))
         now.check()
         rows = 1 if grid is None else len(grid)
-        both = [a.reshape(rows, -1) for a in (now.scale, now.shift)]
-        size = now.moments.second_moment.sqrt()
-        return torch.stack(both, 1).cpu().numpy(), size.cpu().numpy()
+        scale, shift = (a.reshape(rows, -1) for a in (now.scale, now.shift))
+        size = now.moments.second_moment.sqrt().reshape(rows, -1)
+        unit = torch.maximum(shift.abs(), scale.abs() * size)
+        stacked = torch.stack([scale, shift]), torch.stack([scale.abs(), unit])
+        table, units = (a.transpose(0, 1).cpu().numpy() for a in stacked)
+        return table, units
 
     if (times is not None) != field.has_time:
         need = "be given: the field depends on" if field.has_time else "be left out: no"
@@ -221,9 +227,8 @@ def freeze(field: ConservedField, times: Any, tolerance: float | None) -> Frozen
     if field.call.is_flat:
         table = table[..., 0]
     d, has_profile = field.call.dimension, field.profile is not None
-    tables = FrozenTables(
-        grid, weights, table[:, 0], table[:, 1], accuracy, d, has_profile
-    )
+    named = dict(zip(_NAMES, (table[:, 0], table[:, 1]), strict=True))
+    tables = FrozenTables(grid, weights, accuracy, d, has_profile, named)
     net = copy.deepcopy(field.net)
     return FrozenField(net, tables, field.call.takes, field.profile).to(device)
 

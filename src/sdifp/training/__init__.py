@@ -9,6 +9,7 @@ from ._methods import Method as Method
 from ._methods import Plain as Plain
 from ._methods import PostHoc as PostHoc
 from ._methods import Soft as Soft
+from ._metrics import MeasuredDrift as MeasuredDrift
 from ._metrics import Metrics as Metrics
 from ._metrics import Trained as Trained
 from ._metrics import TrainingDiverged as TrainingDiverged
@@ -40,9 +41,9 @@ from ._training import Training as Training
 # fmt: off
 __all__ = [
     "LBFGS", "MLP", "SDIFP", "Adam", "AugmentedLagrangian", "Constant", "Cosine",
-    "Decay", "GridPoints", "GridProjection", "LevenbergMarquardt", "Linear", "Method",
-    "Metrics", "Network", "Optax", "Optimiser", "Plain", "Points", "PostHoc",
-    "RandomPoints", "Recipe", "Soft", "Trained", "Training", "TrainingDiverged", "mesh",
-    "recipe_for", "train",
+    "Decay", "GridPoints", "GridProjection", "LevenbergMarquardt", "Linear",
+    "MeasuredDrift", "Method", "Metrics", "Network", "Optax", "Optimiser", "Plain",
+    "Points", "PostHoc", "RandomPoints", "Recipe", "Soft", "Trained", "Training",
+    "TrainingDiverged", "mesh", "recipe_for", "train",
 ]
 # fmt: on

@@ -1,22 +1,40 @@
 """What is known of a field while it is trained, and what comes out."""
 
 import dataclasses
+import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ..field import Certificate, Interpolated, at_time, times_between
+from ..invariants import Measured, drift
 from ..problems import Problem
 from ..quadrature import QuadratureRule
-from ._methods import integral_errors
+from ._methods import errors_of, integral_errors, integrals_at
 
 # Nodes of the independent rule, in 1, 2, 3 and more dimensions. In one to three they
 # are not those of the rule in training, whose numbers of nodes are round.
 _NODES = (509, 83**2, 29**3, 2**14)
 TIMES = 9
+# How many invariants have a place of their own in a line of metrics.
+_NAMED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredDrift:
+    """How an invariant that is measured, and not prescribed, changes over nine times of
+    the window."""
+
+    value: float
+    "the integral at the first of them"
+    drift: float
+    "the largest change since then, with its sign"
+    relative: float
+    "the same relative to the integral of the density's absolute value at that time"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +63,8 @@ class Metrics:
     interpolation: float | None = None
     """the largest relative error of an invariant on the rule of the training, between
     the times of `Interpolated`; None where moments are not interpolated"""
+    measured: dict[str, MeasuredDrift] = dataclasses.field(default_factory=dict)
+    "the invariants without targets, by name"
 
     def __str__(self) -> str:
         return f"step {self.step}/{self.steps}, {self.numbers}, {self.seconds:.0f} s"
@@ -53,13 +73,26 @@ class Metrics:
     def numbers(self) -> str:
         """Loss, errors and scale in one line."""
         known = {} if self.l2_error is None else {"L2": self.l2_error}
-        named = {"loss": self.loss} | known | self.errors
-        parts = [f"{name} {value:.1e}" for name, value in named.items()]
+        parts = [
+            f"{n} {value:.1e}" for n, value in ({"loss": self.loss} | known).items()
+        ]
+        parts += _few(self.errors, "", "invariants")
+        drifts = {name: one.relative for name, one in self.measured.items()}
+        parts += _few(drifts, " drift", "measured")
         if self.scale is not None:
             parts.append(f"scale {self.scale[0]:.3g} to {self.scale[1]:.3g}")
         if self.interpolation is not None:
             parts.append(f"interpolation {self.interpolation:.1e}")
         return ", ".join(parts)
+
+
+def _few(values: dict[str, float], what: str, kind: str) -> list[str]:
+    """Numbers by name; the worst alone where they are too many for a line."""
+    shown = {name: f"{name}{what} {value:.1e}" for name, value in values.items()}
+    if len(values) <= _NAMED:
+        return list(shown.values())
+    size = lambda name: math.inf if math.isnan(values[name]) else abs(values[name])
+    return [f"worst of {len(values)} {kind}: {shown[max(values, key=size)]}"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +120,14 @@ class TrainingDiverged(ArithmeticError):
         self.trained = trained
 
 
+def drift_over(found: Measured) -> MeasuredDrift:
+    """The drift of an invariant from its integrals at the times of a window."""
+    value, change, relative = (np.asarray(a) for a in drift(found))
+    # NaN is the largest.
+    k = int(np.argmax(np.abs(change)))
+    return MeasuredDrift(float(value[0]), float(change[k]), float(relative[k]))
+
+
 def independent_rule(problem: Problem, key: Array) -> QuadratureRule:
     """The rule that fields are measured on."""
     return problem.rule(_NODES[min(problem.domain.dimension, 4) - 1], key)
@@ -103,23 +144,29 @@ def _squares(problem: Problem, now: Any, t: Array, x: Array) -> Array:
 @eqx.filter_jit
 def measure(
     problem: Problem, field: Any, rule: QuadratureRule, times: Array
-) -> tuple[Array, Array | None, list[tuple[Array, Array] | None]]:
-    """The errors of the invariants of a field, the worst over some times, its L2 error
-    and the ranges of its scale and its shift."""
+) -> tuple[Array, list[Measured], Array | None, list[tuple[Array, Array] | None]]:
+    """The errors of the invariants of a field, the worst over some times, what is
+    measured of those without targets at each time, as integrals, its L2 error and the
+    ranges of its scale and its shift."""
+    invariants = (*problem.prescribed, *problem.measured)
+    count = len(problem.prescribed)
 
-    def at(t: Array) -> tuple[Array, Array, Array, tuple[Array | None, ...]]:
+    def at(t: Array) -> tuple[Any, ...]:
         now = at_time(field, t)
-        errors = integral_errors(problem, now, rule, t)
+        found = integrals_at(problem, invariants, now, rule, t)
+        errors = errors_of(problem, found[:count], t)
         off, size = rule.mean(eqx.Partial(_squares, problem, now, t))
-        return errors, off, size, (now.scale, now.shift)
+        return errors, found[count:], off, size, (now.scale, now.shift)
 
-    errors, off, size, coefficients = jax.lax.map(at, times)
+    errors, measured, off, size, coefficients = jax.lax.map(at, times)
+    volume = problem.domain.volume
+    measured = [Measured(volume * m.value, volume * m.size) for m in measured]
     l2 = None
     if problem.reference is not None:
         l2 = jnp.sqrt(jnp.sum(off) / jnp.sum(size))
     worst = jnp.max(jnp.abs(errors), axis=0) if errors.size else errors[0]
     ranges = [None if c is None else (jnp.min(c), jnp.max(c)) for c in coefficients]
-    return worst, l2, ranges
+    return worst, measured, l2, ranges
 
 
 @eqx.filter_jit

@@ -24,6 +24,7 @@ from ._metrics import (
     Metrics,
     Trained,
     TrainingDiverged,
+    drift_over,
     independent_rule,
     interpolation_error,
     measure,
@@ -311,12 +312,15 @@ class Training:
         of the whole duration."""
         if times is None:
             times = jnp.linspace(0.0, self.problem.duration, TIMES)
-        errors, l2, ranges = measure(self.problem, field, self.independent_rule, times)
+        errors, measured, l2, ranges = measure(
+            self.problem, field, self.independent_rule, times
+        )
         scale, shift = (
             None if pair is None else (float(pair[0]), float(pair[1]))
             for pair in ranges
         )
-        names = [invariant.name for invariant in self.problem.invariants]
+        names = [invariant.name for invariant in self.problem.prescribed]
+        found = zip(self.problem.measured, measured, strict=True)
         return Metrics(
             step=self.step,
             steps=self.steps,
@@ -327,6 +331,7 @@ class Training:
             scale=scale,
             shift=shift,
             window=self._number,
+            measured={one.name: drift_over(own) for one, own in found},
         )
 
     def memory(self) -> int:

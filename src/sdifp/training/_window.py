@@ -128,5 +128,5 @@ def check_functions(net: Any, problem: Problem) -> None:
             f"as {problem.name} needs it, got {shape}"
         )
     eqx.filter_eval_shape(problem.equation, net, x, t)
-    for invariant in problem.invariants:
+    for invariant in problem.prescribed:
         eqx.filter_eval_shape(lambda t, i=invariant: problem.mean_target(i, t), t)

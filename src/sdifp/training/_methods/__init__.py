@@ -4,7 +4,9 @@ from ._augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
 from ._grid_projection import GridProjection as GridProjection
 from ._method import Instant as Instant
 from ._method import Method as Method
+from ._method import errors_of as errors_of
 from ._method import integral_errors as integral_errors
+from ._method import integrals_at as integrals_at
 from ._plain import Plain as Plain
 from ._post_hoc import PostHoc as PostHoc
 from ._sdifp import SDIFP as SDIFP

@@ -2,7 +2,7 @@
 it adds to the loss."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,13 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...estimators import Estimator
-from ...field import ConservedField, Exact, GradientMode, conserve, means_of
-from ...invariants import (
-    Invariant,
-    SquaredNorm,
-    read_rows,
-    relative_error,
-)
+from ...field import ConservedField, Exact, GradientMode, conserve
+from ...invariants import Invariant, Measured, read_rows, relative_errors
 from ...problems import Problem
 from ...quadrature import QuadratureRule
 from .._recipe import Recipe
@@ -59,10 +54,11 @@ class Method(eqx.Module):
 
     def check(self, problem: Problem) -> None:
         """Raise `ValueError` if the problem does not allow this method."""
-        if self.needs_targets and not problem.invariants:
+        if self.needs_targets and not problem.prescribed:
             raise ValueError(
                 f"{type(self).__name__} needs invariants, and {problem.name} has none "
-                f"(mass or squared_norm); Plain() (--method plain) does without"
+                f"with a target (mass, squared_norm or others); Plain() (--method "
+                f"plain) does without"
             )
 
     @abc.abstractmethod
@@ -90,7 +86,7 @@ class Method(eqx.Module):
 
     def multipliers(self, problem: Problem) -> Float[Array, " n"]:
         """The multipliers of one time of a batch before the first step."""
-        return jnp.zeros(len(problem.invariants) if self.multiplier_rate else 0)
+        return jnp.zeros(len(problem.prescribed) if self.multiplier_rate else 0)
 
     def update(self, at: Instant) -> Float[Array, " n"]:
         """The multipliers after a step."""
@@ -144,12 +140,11 @@ def conserved(
     problem: Problem, net: Any, rule: QuadratureRule, gradient: GradientMode
 ) -> ConservedField:
     """The network with the invariants of the problem."""
-    shifted = any(invariant.is_linear for invariant in problem.invariants)
     return conserve(
         net,
         rule,
         invariants=problem.invariants,
-        profile=problem.profile if shifted else None,
+        profile=problem.shift_profile,
         gradient=gradient,
     )
 
@@ -160,20 +155,28 @@ def integral_errors(
     rule: QuadratureRule,
     t: Float[Array, ""],
 ) -> Float[Array, " n"]:
-    """The relative errors of the invariants of a problem, of a function of x at one
-    time."""
-    invariants = problem.invariants
-    found = read_rows(invariants, means_of(invariants, rule, u, time=t))
-    targets = [problem.mean_target(i, t) for i in invariants]
-    norm = [v for i, v in zip(invariants, targets, strict=True) if _is_norm(i)]
-    errors = []
-    for invariant, measured, target in zip(invariants, found, targets, strict=True):
-        size = jax.lax.stop_gradient(measured.squared_norm)
-        # The prescribed squared norm where there is one.
-        size = norm[0] if norm and not invariant.has_weight else size
-        errors.append(relative_error(invariant, measured.value, target, size, 1.0, jnp))
+    """The relative errors of the prescribed invariants of a problem, of a function of x
+    at one time."""
+    return errors_of(problem, integrals_at(problem, problem.prescribed, u, rule, t), t)
+
+
+def integrals_at(
+    problem: Problem,
+    invariants: tuple[Invariant, ...],
+    u: Callable[[Array], Array],
+    rule: QuadratureRule,
+    t: Float[Array, ""],
+) -> list[Measured]:
+    """Invariants of a function of x at one time, as means over the domain."""
+    return read_rows(invariants, problem.means_of(invariants, rule, u, t), 1.0)
+
+
+def errors_of(
+    problem: Problem, found: Sequence[Measured], t: Float[Array, ""]
+) -> Float[Array, " n"]:
+    """The relative errors of the prescribed invariants of a problem, from their means
+    over the domain at one time."""
+    targets = [problem.mean_target(one, t) for one in problem.prescribed]
+    known = [m._replace(size=jax.lax.stop_gradient(m.size)) for m in found]
+    errors = relative_errors(problem.prescribed, known, targets, 1.0, jnp)
     return jnp.stack(errors) if errors else jnp.zeros(0)
-
-
-def _is_norm(invariant: Invariant) -> bool:
-    return isinstance(invariant, SquaredNorm)

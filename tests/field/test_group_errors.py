@@ -1,0 +1,288 @@
+"""Groups of invariants that cannot be prescribed, or met: who says so, and when."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from group_fields import BOX, KEY, Net, both, metric, net, uniform
+from quick import once
+
+import sdifp
+from sdifp._core import Status
+from sdifp.invariants import (
+    DirichletEnergy,
+    Mass,
+    Moment,
+    Quadratic,
+    QuadraticForm,
+    SquaredNorm,
+    Variance,
+)
+
+RULE = uniform()
+first = lambda x: x[0]
+
+
+def still(count):
+    """A network without time."""
+    known = net(count)
+    return lambda x: known(x, jnp.zeros(()))
+
+
+def skewed(x):
+    return metric(x) + jnp.asarray([[0.0, 0.1], [0.0, 0.0]])
+
+
+def indefinite(x):
+    """Not positive on the node at 1."""
+    return jnp.where(jnp.abs(x[0] - 1.0) < 1e-9, -2.0, 1.0) * metric(x)
+
+
+def one_node():
+    return sdifp.from_points(BOX, np.array([[0.5]]))
+
+
+# Components, invariants, what is said; of fields with time.
+REFUSED = {
+    "shape of a weight": (
+        2,
+        [Moment(lambda x: jnp.ones(3), 1.0, name="m")],
+        r"weight of m .* 2 components, got shape \(3,\)",
+    ),
+    "number for two": (
+        2,
+        [Moment(first, 1.0, name="m")],
+        r"weight of m .* 2 components, got shape \(\)",
+    ),
+    "shape of a matrix": (
+        2,
+        [Quadratic(lambda x: jnp.ones((2, 3)), 1.0, name="q")],
+        r"weight of q .* \(2, 2\), got shape \(2, 3\)",
+    ),
+    "not positive": (
+        2,
+        [Quadratic(indefinite, 1.0, name="q")],
+        r"weight of q must be positive definite .* eigenvalue of -.* on node 12",
+    ),
+    "negative number": (
+        0,
+        [Quadratic(lambda x: x[0] - 0.5, 1.0, name="q")],
+        r"weight of q must be positive definite .* -0.5 on node 0",
+    ),
+    "not symmetric": (
+        2,
+        [Quadratic(skewed, 1.0, name="q")],
+        "weight of q must be symmetric on node 0",
+    ),
+    "no number": (
+        0,
+        [Quadratic(lambda x: jnp.log(x[0]), 1.0, name="q")],
+        "weight of q is not finite on node 0",
+    ),
+    "moment without number": (
+        0,
+        [Mass(1.0), Moment(lambda x: 1.0 / x[0], 1.0, name="m")],
+        "weight of .*m is not finite on the nodes",
+    ),
+    "dependent": (
+        0,
+        [
+            Mass(1.0),
+            Moment(first, 1.0, name="a"),
+            Moment(lambda x: 2.0 - x[0], 1.0, name="b"),
+        ],
+        "b depends on mass, a on the nodes",
+    ),
+    "dependent total": (
+        2,
+        [Mass(1.0), Mass(0.5, 0), Mass(0.5, 1)],
+        r"mass\[1\] depends on|mass depends on",
+    ),
+    "no weight": (
+        0,
+        [Mass(1.0), Moment(lambda x: 0.0 * x[0], 1.0, name="none")],
+        "weight of none must not vanish on all nodes",
+    ),
+    "two forms": (
+        2,
+        [SquaredNorm(1.0), SquaredNorm(1.0, 1)],
+        r"component 1 is in two quadratic .*, squared_norm and squared_norm\[1\]",
+    ),
+    "two kinds of form": (
+        0,
+        [SquaredNorm(1.0), DirichletEnergy(2.0)],
+        "component 0 is in two quadratic invariants, squared_norm and dirichlet_energy",
+    ),
+    "across groups": (
+        2,
+        [Mass(1.0), SquaredNorm(1.0, 0), SquaredNorm(1.0, 1)],
+        r"mass couples .* different .*squared_norm\[0\] and squared_norm\[1\]",
+    ),
+    "with and without": (
+        2,
+        [Moment(both, 1.0, name="m"), SquaredNorm(1.0, 1)],
+        r"m couples .* with a quadratic .*, squared_norm\[1\], and without",
+    ),
+    "variance": (
+        2,
+        [Mass(1.0), Variance(1.0, 0), Mass(0.5, 0)],
+        r"variance\[0\] cannot be prescribed beside .* give squared_norm",
+    ),
+    "names": (
+        0,
+        [Moment(first, 1.0), Moment(jnp.sum, 1.0)],
+        "moment is prescribed twice; give them different names",
+    ),
+    "component": (2, [Moment(first, 1.0, components=2, name="m")], "below 2.*got 2"),
+    "too little": (
+        0,
+        [Mass(1.0), Moment(first, 0.5), SquaredNorm(0.1)],
+        "squared_norm = 0.1 is below the least .* have, 0.8156",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_prescribed_is_said_in_one_sentence(name, as_user):
+    count, invariants, words = REFUSED[name]
+    with pytest.raises(ValueError, match=words) as caught:
+        sdifp.conserve(net(count), RULE, invariants=invariants)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("moment", "words"),
+    [
+        (Moment(first, jnp.sin, name="m"), "m must be a number .* without time"),
+        (Moment(lambda x, t: x[0] - t, 1.0, name="m"), "weight of m .* of x alone"),
+    ],
+)
+def test_a_field_without_time(moment, words, as_user):
+    with pytest.raises(ValueError, match=words):
+        sdifp.conserve(still(0), RULE, invariants=[moment, SquaredNorm(5.0)])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda u, grad, x, u_t: u[0] ** 2,
+        lambda u, grad, u_t: u_t[0] ** 2,
+        lambda u: u[0] ** 2,
+    ],
+)
+def test_a_form_of_the_derivative_in_time(form):
+    with pytest.raises(ValueError, match=r"form of energy .* first-order system"):
+        QuadraticForm(form, 1.0, name="energy")
+
+
+@pytest.mark.parametrize(
+    ("count", "invariants"),
+    [
+        (0, [Mass(1.0), Quadratic(lambda x: 2.0, 3.0)]),
+        (2, [Mass(1.0, 0), Mass(1.0, 1), SquaredNorm(3.0)]),
+    ],
+)
+def test_one_node_has_no_freedom(count, invariants, as_user):
+    with pytest.raises(ValueError, match=r"rule must have more nodes .* got 1"):
+        sdifp.conserve(net(count), one_node(), invariants=invariants)
+
+
+def test_arguments_of_invariants_are_named(as_user):
+    with pytest.raises(TypeError, match=r"weight of m must be a function, got 2"):
+        Moment(2, 1.0, name="m")
+    with pytest.raises(ValueError, match=r"name must be a text .*got ''"):
+        Moment(first, 1.0, name="")
+    with pytest.raises(ValueError, match=r"components must hold different .*\(1, 1\)"):
+        Quadratic(first, 1.0, components=(1, 1))
+    with pytest.raises(ValueError, match=r"target must be given for m, got None"):
+        sdifp.conserve(net(0), RULE, invariants=[Moment(first, None, name="m")])
+
+
+def least_of(weights, targets):
+    """The least integral of u^2 with these integrals of u times weights, by hand."""
+    w, volume = np.asarray(RULE.weights, np.longdouble), RULE.domain.volume
+    gram = volume * np.einsum("km,lm,m->kl", weights, weights, w)
+    (a, b), (_, d) = gram
+    p, q = targets
+    return float((d * p * p - 2 * b * p * q + a * q * q) / (a * d - b * b))
+
+
+WEIGHTS = np.stack([np.ones(24), np.asarray(RULE.nodes)[:, 0]]).astype(np.longdouble)
+LEAST = least_of(WEIGHTS, (1.0, 0.7))
+
+
+def about_the_least(network=None):
+    """A target that is a billionth below the least at 0, the least at 0.5, and above it
+    at 1."""
+    invariants = [
+        Mass(1.0),
+        Moment(first, 0.7, name="centre"),
+        SquaredNorm(lambda t: LEAST * (1.0 + 2e-9 * (t - 0.5))),
+    ]
+    return sdifp.conserve(network or net(0), RULE, invariants=invariants)
+
+
+def test_statuses_at_the_least_value():
+    u = about_the_least()
+    status = once(jax.vmap(lambda t: u.at(t).status))(jnp.asarray([0.0, 0.5, 1.0]))
+    want = [Status.INFEASIBLE, Status.CONSTANT, Status.REGULAR]
+    assert status.tolist() == want
+    # At the least value there is one field: the combination of the weights.
+    now, again = u.at(0.5), about_the_least(lambda x, t: jnp.exp(x[0])).at(0.5)
+    xs = jnp.asarray(RULE.nodes)
+    np.testing.assert_allclose(jax.vmap(now)(xs), jax.vmap(again)(xs), atol=1e-12)
+    assert float(now.scale) == 0.0
+
+
+def test_errors_name_invariants_time_and_the_least_value():
+    u = about_the_least()
+    words = rf"mass, centre, squared_norm .* at t = 0: squared_norm .* have, {LEAST:g}"
+    with pytest.raises(ValueError, match=words):
+        u(jnp.asarray([0.3]), 0.0)
+    with pytest.raises(ValueError, match="at t = 0"):
+        u.check([1.0, 0.0])
+    # Inside jit the status says it.
+    values = once(lambda x, t: u(x, t))(jnp.asarray([0.3]), jnp.zeros(()))
+    assert np.isfinite(values)
+
+
+def test_a_network_in_the_span_of_the_weights_is_degenerate():
+    u = about_the_least(lambda x, t: 2.0 - 3.0 * x[0] + t)
+    assert int(u.at(1.0).status) == Status.DEGENERATE
+    with pytest.raises(
+        ValueError, match=r"combination of the weights .* squared_norm ="
+    ):
+        u(jnp.asarray([0.3]), 1.0)
+    # The moments hold all the same.
+    values = jax.vmap(u.at(1.0).value)(jnp.asarray(RULE.nodes))
+    integrals = 2.0 * WEIGHTS @ (np.asarray(values) * np.asarray(RULE.weights))
+    np.testing.assert_allclose(integrals.astype(float), [1.0, 0.7], atol=1e-13)
+
+
+def test_a_network_that_is_zero_is_degenerate():
+    silent = lambda x, t: 0.0 * net(2)(x, t)
+    u = sdifp.conserve(silent, RULE, invariants=[SquaredNorm(2.0)])
+    assert u.at(0.3).status.tolist() == [Status.DEGENERATE] * 2
+    with pytest.raises(ValueError, match=r"network is zero .* squared_norm = 2"):
+        u(jnp.asarray([0.3]), 0.3)
+
+
+def test_a_weight_that_is_no_number_at_some_time():
+    weight = lambda x, t: jnp.where(t > 0.5, jnp.nan, jnp.cos(x[0]))
+    moments = [Moment(weight, 0.1, name="late"), SquaredNorm(3.0)]
+    u = sdifp.conserve(net(0), RULE, invariants=moments)
+    assert int(u.at(0.2).status) == Status.REGULAR
+    assert int(u.at(0.7).status) == Status.NOT_FINITE
+    with pytest.raises(ValueError, match=r"late, squared_norm .* at t = 0.7: "):
+        u(jnp.asarray([0.3]), 0.7)
+
+
+def test_weights_that_become_dependent():
+    weight = lambda x, t: 1.0 + t * x[0]
+    u = sdifp.conserve(
+        Net(jax.random.normal(KEY, (6, 3)), jnp.ones((1, 6)), True),
+        RULE,
+        invariants=[Moment(weight, 1.0, name="a"), Moment(first, 1.0, name="b")],
+    )
+    # At t = 0 they are not, and later neither: no error.
+    assert int(u.at(3.0).status) == Status.REGULAR

@@ -15,6 +15,7 @@ from ._domain import Box as Box
 from .correction import Status as Status
 from .correction import project as project
 from .field import conserve as conserve
+from .field import positive as positive
 from .invariants import Density as Density
 from .invariants import Mass as Mass
 from .invariants import Moment as Moment

@@ -1,7 +1,6 @@
 """Positive fields with prescribed moments: scaled, raised to a power, or tilted."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,17 +16,12 @@ from .._checks import (
     check_weights,
     is_concrete,
 )
-from .._core import Status, check_independent, orthonormalised
+from .._core import Status, check_independent
+from ._exponential import TestFunctions, Wanted, solve_exponential
+from ._maps import Given
 from ._moments import accumulator
 
 Numbers = Array | np.ndarray
-
-# Steps of the safeguarded Newton methods, of which a few are usual.
-_MOST_STEPS = 64
-
-# Newton steps from the solution that derivatives flow through: k of them make all
-# derivatives up to the order 2^k - 1 exact.
-_LIVE_STEPS = 3
 
 
 class PositiveProjection(eqx.Module):
@@ -124,35 +118,28 @@ def project_positive(
     none = np.zeros((0, size))
     psi = check_known("moments", none if moments is None else moments, (None, size))
     targets = check_known("means", means, (len(psi),)) / mean
-    tests, to_given = _tests(psi, targets, w)
+    tests = _tests(psi, targets, w) if len(psi) else None
     flat = jnp.asarray(values).reshape(-1, size)
     shaped = lambda a: a.reshape(*values.shape[:-1], *a.shape[1:])
-    found = _project(flat, w, np.asarray(mean, float), ratio, tests)
+    on_nodes = None if tests is None else tests(psi)
+    found = _project(flat, w, np.asarray(mean, float), ratio, on_nodes)
     u, power, tilt, status = map(shaped, found)
-    out = PositiveProjection(u, power, tilt @ to_given, status)
+    if tests is not None:
+        tilt = tilt @ tests.change(np.eye(len(psi)))
+    out = PositiveProjection(u, power, tilt, status)
     if throw and is_concrete(status) and status.size:
         first = values.reshape(-1, size)[np.argmax(np.asarray(status).reshape(-1))]
         _raise_unless_met(np.asarray(status), first, w, ratio, targets)
     return out
 
 
-def _tests(
-    psi: np.ndarray, targets: np.ndarray, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Combinations of the moments whose mean is to be zero, of variance one and
-    uncorrelated under the weights, and the matrix that turns coefficients of them into
-    coefficients of the moments."""
-    if not len(psi):
-        return psi, np.zeros((0, 0))
+def _tests(psi: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> TestFunctions:
+    """The moments as independent tests, or an error that names the first one that is
+    not."""
     names = ["the mean", *(f"moment {k}" for k in range(len(psi)))]
     whole = np.concatenate([np.ones((1, psi.shape[1])), psi])
-    check_independent(names, np.einsum("km,lm,m->kl", whole, whole, weights))
-    centre = psi @ weights
-    gram = lambda d: np.einsum("km,lm,m->kl", d, d, weights)
-    centred = psi - centre[:, None]
-    change = orthonormalised(gram(centred), lambda once: gram(once(centred)))
-    own = change(centred) - change(targets - centre)[:, None]
-    return own, change(np.eye(len(psi)))
+    check_independent(names, (whole * weights) @ whole.T)
+    return TestFunctions.of(psi, targets, weights)
 
 
 @eqx.filter_jit
@@ -161,128 +148,26 @@ def _project(
     weights: Numbers,
     mean: Numbers,
     ratio: Numbers | None,
-    tests: Numbers,
+    tests: Numbers | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Values, power, tilt and status of each field of a batch."""
     dtype = accumulator()
-    w, psi = jnp.asarray(weights, dtype), jnp.asarray(tests, dtype)
-    m = jnp.asarray(mean, dtype)
+    known = lambda a: None if a is None else jnp.asarray(a, dtype)
+    w, psi = jnp.asarray(weights, dtype), known(tests)
+    wanted = Wanted(jnp.asarray(mean, dtype), known(ratio), psi)
 
     def one(f: Array) -> tuple[Array, Array, Array, Array]:
         raw = f.astype(dtype)
         # Relative to the largest, whose logarithm is zero to the last bit.
-        logs = jnp.log(raw / jax.lax.stop_gradient(jnp.max(raw)))
-        power, tilt = jnp.ones((), dtype), jnp.zeros(len(psi), dtype)
-        met = jnp.asarray(True)
-        if ratio is not None:
-            power, met = _power(logs, w, ratio)
-        elif len(psi):
-            tilt, met = _tilt(logs, w, psi)
-        raised = power * logs + tilt @ psi
-        raised = raised - jax.lax.stop_gradient(jnp.max(raised))
-        u = (m * jnp.exp(raised) / jnp.sum(w * jnp.exp(raised))).astype(f.dtype)
-        status = jnp.where(met, Status.REGULAR, Status.INFEASIBLE)
-        if ratio is not None:
-            flat = (jnp.max(logs) == jnp.min(logs)) & (ratio > 0.0)
-            status = jnp.where(flat, Status.DEGENERATE, status)
-            status = jnp.where(ratio == 0.0, Status.CONSTANT, status)
-        status = jnp.where(jnp.any(u > 0.0), status, Status.UNDERFLOW)
+        z = raw / jax.lax.stop_gradient(jnp.max(raw))
+        found, status = solve_exponential(wanted, Given(), z, w, jnp.finfo(f.dtype))
+        u = found.apply(Given(), z, psi).astype(f.dtype)
+        power = jnp.ones((), dtype) if found.power is None else found.power
+        tilt = jnp.zeros(0, dtype) if found.tilt is None else found.tilt
         finite = jnp.all(jnp.isfinite(u)) & jnp.all(raw > 0.0)
-        status = jnp.where(finite, status, Status.NOT_FINITE).astype(jnp.int32)
-        return u, power, tilt, status
+        return u, power, tilt, jnp.where(finite, status, Status.NOT_FINITE)
 
     return jax.vmap(one)(values)
-
-
-def _power(logs: Array, w: Array, ratio: Numbers) -> tuple[Array, Array]:
-    """The q with `log Q[f^2q] - 2 log Q[f^q] = ratio`, and whether there is one."""
-    ratio = jnp.asarray(ratio, logs.dtype)
-
-    def terms(q: Array, logs: Array) -> tuple[Array, Array]:
-        """The left-hand side, which increases in q, and its derivative."""
-        raised = q * logs
-        raised = raised - jax.lax.stop_gradient(jnp.max(raised))
-        once, twice = w * jnp.exp(raised), w * jnp.exp(2.0 * raised)
-        first, second = jnp.sum(once), jnp.sum(twice)
-        slope = 2.0 * (twice @ logs / second - once @ logs / first)
-        return jnp.log(second) - 2.0 * jnp.log(first), slope
-
-    fixed = jax.lax.stop_gradient(logs)
-    fixed = fixed - w @ fixed
-    top = jnp.sum(jnp.where(fixed == jnp.max(fixed), w, 0.0))
-    met = (ratio > 0.0) & (ratio < -jnp.log(top))
-    start = jnp.where(met, jnp.sqrt(jnp.abs(ratio) / (w @ fixed**2)), 0.0)
-
-    def step(state: Any) -> Any:
-        q, low, high, _, count = state
-        value, slope = terms(q, fixed)
-        below = value < ratio
-        low = jnp.where(below, jnp.maximum(low, q), low)
-        high = jnp.where(below, high, jnp.minimum(high, q))
-        # Newton's step for the logarithms of both sides, kept inside what is known.
-        by = jnp.log(ratio / value) * value / (slope * q)
-        new = q * jnp.exp(jnp.clip(by, -3.0, 3.0))
-        middle = jnp.where(jnp.isfinite(high), 0.5 * (low + high), 2.0 * q)
-        new = jnp.where((new > low) & (new < high), new, middle)
-        done = (new == q) | (value == ratio)
-        return jnp.where(value == ratio, q, new), low, high, done, count + 1
-
-    going = lambda s: ~s[3] & (s[4] < _MOST_STEPS)
-    zero, far = jnp.zeros_like(start), jnp.full_like(start, jnp.inf)
-    q = jax.lax.while_loop(going, step, (start, zero, far, ~met, jnp.asarray(0)))[0]
-    centred = logs - w @ logs
-    met = met & (terms(q, jax.lax.stop_gradient(centred))[1] > 0.0)
-    for _ in range(_LIVE_STEPS):
-        value, slope = terms(q, centred)
-        q = q - jnp.where(met, value - ratio, 0.0) / jnp.where(met, slope, 1.0)
-    return q, met & (q > 0.0)
-
-
-def _tilt(logs: Array, w: Array, psi: Array) -> tuple[Array, Array]:
-    """The lambda with `Q[psi f e^(lambda . psi)] = 0`, and whether there is one: where
-    the convex `log Q[f e^(lambda . psi)]` is least."""
-
-    def terms(tilt: Array, logs: Array) -> tuple[Array, Array, Array]:
-        """The function, its gradient and its second derivative."""
-        raised = logs + tilt @ psi
-        top = jax.lax.stop_gradient(jnp.max(raised))
-        mass = w * jnp.exp(raised - top)
-        total = jnp.sum(mass)
-        slope = psi @ mass / total
-        centred = psi - slope[:, None]
-        return top + jnp.log(total), slope, (centred * (mass / total)[None]) @ centred.T
-
-    fixed = jax.lax.stop_gradient(logs)
-    eps = float(jnp.finfo(logs.dtype).eps)
-    least = lambda tilt: terms(tilt, fixed)[0]
-
-    def step(state: Any) -> Any:
-        tilt, _, count = state
-        value, slope, curve = terms(tilt, fixed)
-        move = -jnp.linalg.solve(curve, slope)
-        move = jnp.where(jnp.all(jnp.isfinite(move)), move, -slope)
-        gain = -(slope @ move)
-        # Down to rounding it goes down.
-        lower = lambda a: least(tilt + a * move) <= value - 0.1 * a * gain + 8 * eps
-        shrink = lambda a: 0.5 * a
-        a = jax.lax.while_loop(
-            lambda a: ~lower(a) & (a > 1e-12), shrink, jnp.ones_like(gain)
-        )
-        return tilt + a * move, gain <= eps**2, count + 1
-
-    going = lambda s: ~s[1] & (s[2] < _MOST_STEPS)
-    start = (jnp.zeros(len(psi), logs.dtype), jnp.asarray(False), jnp.asarray(0))
-    tilt = jax.lax.while_loop(going, step, start)[0]
-    _, slope, curve = terms(tilt, fixed)
-    # On the boundary of the hull the mass is on so few nodes that nothing varies.
-    met = (jnp.max(jnp.abs(slope)) <= 1e3 * eps) & (
-        jnp.linalg.eigvalsh(curve)[0] > eps * jnp.linalg.eigvalsh(curve)[-1]
-    )
-    for _ in range(_LIVE_STEPS):
-        _, slope, curve = terms(tilt, logs)
-        safe = jnp.where(met, curve, jnp.eye(len(psi), dtype=curve.dtype))
-        tilt = tilt - jnp.linalg.solve(safe, jnp.where(met, slope, 0.0))
-    return tilt, met
 
 
 def _raise_unless_met(

@@ -17,6 +17,8 @@ from ._gradient import MiniBatch as MiniBatch
 from ._gradient import Subsampled as Subsampled
 from ._interpolated import Interpolated as Interpolated
 from ._lagged import Lagged as Lagged
+from ._positive_network import Positive as Positive
+from ._positive_network import positive as positive
 from ._protocol import Expansion as Expansion
 from ._protocol import Field as Field
 from ._protocol import PlainField as PlainField
@@ -36,6 +38,7 @@ from ._table import times_between as times_between
 __all__ = [
     "Certificate", "CertificateRow", "ConservedField", "Detached", "Exact",
     "FieldSlice", "FrozenField", "FrozenFieldSlice", "GradientMode", "Interpolated",
-    "Lagged", "MeasuredRow", "MiniBatch", "Subsampled", "conserve",
+    "Lagged", "MeasuredRow", "MiniBatch", "Positive", "Subsampled", "conserve",
+    "positive",
 ]
 # fmt: on

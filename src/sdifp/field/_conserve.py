@@ -11,11 +11,14 @@ from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant, entries
 from ..quadrature import QuadratureRule
 from ._certificate import check_densities
+from ._check_positive import check_positive_field
 from ._components import ByComponent
 from ._family import Family
 from ._field import ConservedField
 from ._gradient import Exact, GradientMode
 from ._grouped import ByGroup
+from ._positive import ByExponent
+from ._positive_network import Positive
 from ._slice import TargetLike, Times
 
 TargetsLike = TargetLike | Sequence[TargetLike | None] | None
@@ -40,7 +43,9 @@ def conserve(
 
     - `net`: a function `f(x, t)` of one point, shape (d,), and one time, or `f(x)`;
         it returns one number or a vector of components. Parameters must be leaves of
-        `net`: an Equinox module, or `jax.tree_util.Partial(apply, parameters)`.
+        `net`: an Equinox module, or `jax.tree_util.Partial(apply, parameters)`. What
+        `positive` makes stays positive: it is not shifted, but scaled (mass), raised
+        to a power (mass and squared norm) or tilted (mass and moments).
     - `rule`: the quadrature rule on which the integrals hold.
     - `mass`: the integral of u over the box: a number, or a differentiable function
         of t. For several components a list with one entry each, None where there is
@@ -61,7 +66,7 @@ def conserve(
     - `gradient`: how the moments are differentiated with respect to the parameters:
         `Exact()`, `Subsampled(k)`, in training also `Interpolated(times)` and
         `Lagged(every)`, or for comparison `Detached()`, `MiniBatch(k)`.
-    - `floor`: the least variance to divide by.
+    - `floor`: the least variance to divide by; not for positive networks.
     - `times`: times at which to check at once that the targets can be met.
 
     Examples:
@@ -89,15 +94,23 @@ def conserve(
         support=lambda one: _support(one, rule, shape[0] if shape else 1),
     )
     check_densities(prescribed.measured, net, rule.dimension, has_time)
+    family: Family
+    if isinstance(net, Positive):
+        family = ByExponent(prescribed, profile, net.map)
+        check_positive_field(family, shape, floor)
+        ByGroup(prescribed, None, RelativeFloor()).check(rule, has_time)
+        return _checked(ConservedField(net, rule, gradient, family, has_time), times)
     if profile is not None:
         _check_profile(profile, rule)
-    family: Family
     if prescribed.groups:
         family = ByGroup(prescribed, profile, floor)
         family.check(rule, has_time)
     else:
         family = ByComponent(prescribed, profile, floor)
-    field = ConservedField(net, rule, gradient, family, has_time)
+    return _checked(ConservedField(net, rule, gradient, family, has_time), times)
+
+
+def _checked(field: ConservedField, times: Times | None) -> ConservedField:
     if times is not None:
         field.check(times)
     return field

@@ -7,6 +7,7 @@ parameters, and in its cost.
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -64,28 +65,41 @@ class Additive(Summand):
         return streamed(rule, _Block(self), type(self).merge, chunk, self.least)
 
     def changed(self, whole: Any, frozen: Any, rule: QuadratureRule, some: Any) -> Any:
-        index, factor = some
-        k = len(index)
-
-        def difference(
-            pivot: Any,
-            rule: QuadratureRule,
-            index: Array,
-            factor: Array,
-            *both: "Additive",
-        ) -> Any:
-            own = share_of(k)
-            counted = jnp.where(own < k, factor[own], 0.0)
-            nodes, weights = rule.at(index[own])
-            with device_local():
-                found = [one.about(pivot, nodes, counted * weights) for one in both]
-            live, dead = (one.sums for one in found)
-            return summed(jax.tree.map(jnp.subtract, live, dead))
-
-        # With the same parameters it is zero in value and in every derivative by x and
-        # t.
-        change = on_each(difference, whole.pivot, rule, index, factor, self, frozen)
+        sums = lambda one, pivot, *part: one.about(pivot, *part).sums
+        change = difference(sums, self, frozen, whole.pivot, rule, some)
         return whole.with_sums(jax.tree.map(jnp.add, whole.sums, change))
+
+
+def difference(
+    sums: Callable[..., Any],
+    live: Any,
+    frozen: Any,
+    at: Any,
+    rule: QuadratureRule,
+    some: tuple[Array, Array],
+) -> Any:
+    """By how much sums over nodes differ between two networks, estimated from some
+    nodes, their indices and factors on their weights. With the same parameters it is
+    zero in value and in every derivative by x and t.
+
+    **Arguments:**
+
+    - `sums`: a function of `live` or `frozen`, of `at`, and of nodes and weights.
+    """
+    index, factor = some
+    k = len(index)
+
+    def of_own(
+        at: Any, rule: QuadratureRule, index: Array, factor: Array, *both: Any
+    ) -> Any:
+        own = share_of(k)
+        counted = jnp.where(own < k, factor[own], 0.0)
+        nodes, weights = rule.at(index[own])
+        with device_local():
+            found = [sums(one, at, nodes, counted * weights) for one in both]
+        return summed(jax.tree.map(jnp.subtract, *found))
+
+    return on_each(of_own, at, rule, index, factor, live, frozen)
 
 
 class _Block(eqx.Module):

@@ -114,7 +114,8 @@ class FieldSlice(DeterministicField):
         return None if found is None else found.reshape(-1, count)
 
     def gauge(self) -> Float[Array, ""]:
-        """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets.
+        """`(log |scale|)^2 + (Q[f] - m)^2 / V`, summed over components with targets; of
+        a positive field the squares of log scale and log power, or of the tilt.
 
         Scale and offset of the raw network do not matter to the field, so they drift
         in training. A small multiple of this (0.01) in the loss pins them softly; V is

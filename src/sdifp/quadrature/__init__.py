@@ -9,6 +9,7 @@ from ._points import halton as halton
 from ._points import importance as importance
 from ._rule import QuadratureRule as QuadratureRule
 from ._sobol import sobol as sobol
+from ._stream import listed as listed
 from ._stream import streamed as streamed
 from ._tensor import AxisRule as AxisRule
 from ._tensor import GaussLegendre as GaussLegendre

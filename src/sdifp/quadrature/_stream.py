@@ -1,5 +1,6 @@
 """Sums over the nodes of a rule, a block at a time, on any number of devices."""
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,10 +60,8 @@ def streamed(
     - `least`: how many parts a device sums at the least: 2 for a block whose bits
         change where the compiler sees that there is one alone.
     """
-    size, parts = rule.size, part_count(rule.size, device_count())
-    length = -(-size // parts)
-    pieces = -(-length // min(chunk, length))
-    step = -(-length // pieces)
+    size = rule.size
+    parts, pieces, step = _cut(size, chunk)
     if parts == pieces == 1:
         with device_local():
             return block(*rule.block(0, size))
@@ -90,11 +89,8 @@ def streamed(
         return part
 
     def all_parts(rule: "QuadratureRule", block: Block[Sums]) -> Any:
-        # A device that is left over repeats the last part, which is cut off. A loop
-        # that runs once would be compiled into another program if there is one inside.
-        own = share_of(parts, least if pieces == 1 else 2)
-        numbers = jnp.minimum(own, parts - 1)
-        found = jax.lax.map(part_of(rule, block), jax.lax.optimization_barrier(numbers))
+        numbers = _own_parts(parts, least if pieces == 1 else 2)
+        found = jax.lax.map(part_of(rule, block), numbers)
         # As one array, which is one message: the sums are all that is sent.
         table = gathered(jax.vmap(lambda sums: ravel_pytree(sums)[0])(found))[:parts]
         split = ravel_pytree(jax.tree.map(lambda a: a[0], found))[1]
@@ -103,6 +99,68 @@ def streamed(
     if parts == 1:
         return part_of(rule, block)(jnp.zeros((), int))
     return _in_order(jax.vmap(merge), on_each(all_parts, rule, block))
+
+
+def listed(rule: "QuadratureRule", block: Block[Sums], chunk: int) -> Sums:
+    """What a function makes of all nodes, with an entry for each of them on the first
+    axis, in their order; at most `chunk` of them are evaluated at a time. The same bits
+    on any number of devices, each of which has all entries.
+
+    **Arguments:**
+
+    - `block`: of some nodes and their weights, as for `streamed`.
+    """
+    size = rule.size
+    parts, pieces, step = _cut(size, chunk)
+    if parts == pieces == 1:
+        with device_local():
+            return block(*rule.block(0, size))
+
+    def part_of(rule: "QuadratureRule", block: Block[Sums]) -> Callable[[Array], Sums]:
+        block = device_local()(block)
+
+        @jax.checkpoint
+        def piece(number: Array) -> Sums:
+            # The last node stands in for those beyond it, which are cut off.
+            index = jnp.minimum(node_numbers(number, step), size - 1)
+            return block(*rule.at(index.astype(int)))
+
+        if pieces == 1:
+            return lambda number: jax.tree.map(lambda a: a[None], piece(number))
+        return lambda number: jax.lax.map(piece, number * pieces + jnp.arange(pieces))
+
+    def all_parts(rule: "QuadratureRule", block: Block[Sums]) -> Sums:
+        numbers = _own_parts(parts, 1 if pieces == 1 else 2)
+        found = jax.lax.map(part_of(rule, block), numbers)
+        return jax.tree.map(lambda a: gathered(a)[:parts], found)
+
+    if parts == 1:
+        found = part_of(rule, block)(jnp.zeros((), int))
+        return jax.tree.map(lambda a: _joined(a, 2)[:size], found)
+    found = jax.lax.optimization_barrier(on_each(all_parts, rule, block))
+    return jax.tree.map(lambda a: _joined(a, 3)[:size], found)
+
+
+def _joined(array: Array, axes: int) -> Array:
+    """The same with the first axes as one."""
+    return array.reshape(math.prod(array.shape[:axes]), *array.shape[axes:])
+
+
+def _cut(size: int, chunk: int) -> tuple[int, int, int]:
+    """How many parts a rule is cut into, how many pieces each of these, and how many
+    nodes a piece has."""
+    parts = part_count(size, device_count())
+    length = -(-size // parts)
+    pieces = -(-length // min(chunk, length))
+    return parts, pieces, -(-length // pieces)
+
+
+def _own_parts(parts: int, least: int) -> Array:
+    """The numbers of the parts of this device, so many at the least."""
+    # A device that is left over repeats the last part, which is cut off. A loop that
+    # runs once would be compiled into another program if there is one inside.
+    numbers = jnp.minimum(share_of(parts, least), parts - 1)
+    return jax.lax.optimization_barrier(numbers)
 
 
 def _in_order(merge: Callable[[Any, Any], Any], sums: Any) -> Any:

@@ -30,10 +30,11 @@ from ._consistent import minus_combination
 from ._gradient import Additive
 from ._protocol import Profile, evaluate
 
-# How far the normal equations for a pivot are from those of least squares, relative: a
-# pivot is any point near the moments, and this makes it one where a part of a rule
-# cannot tell two directions apart.
-_RIDGE_POWER = 0.6
+# How far the equations for a pivot are from the exact ones, relative, as a power of the
+# unit of rounding, and the same for normal equations: a pivot is any point near the
+# moments, and this makes it one where a part of a rule cannot tell two directions
+# apart. Less than the share of a node with a millionth of the weight.
+_RIDGE_POWER, _SQUARED_POWER = 0.75, 0.6
 
 # Parts of a rule that a device sums at the least: a part by itself is compiled into a
 # program with other bits (measured).
@@ -378,7 +379,7 @@ def _sums(
     tested = lambda g: _inner(tests, g[None, :c], w)
     coupling = _inner(tests[:, None], directions[None, :, :c], w)
     if pivot is None:
-        pivot = _pivot(coupling, tested(f))
+        pivot = _pivot(coupling, tested(f), functions.is_oblique)
     centred = minus_combination(f, pivot, directions)
     lowered = here.lowered(centred)
     square = _inner(centred, lowered, w)
@@ -403,21 +404,26 @@ def _merged(a: GroupMoments, b: GroupMoments) -> GroupMoments:
     assert ours is not None
     assert theirs is not None
     lacking = a.residual + b.residual + theirs @ (b.pivot - a.pivot)
-    pivot = jax.lax.stop_gradient(a.pivot) + _pivot(ours + theirs, lacking)
+    step = _pivot(ours + theirs, lacking, a.overlaps is not None)
+    pivot = jax.lax.stop_gradient(a.pivot) + step
     return a.merged(b, pivot)
 
 
-def _pivot(coupling: Float[Array, "p p"], moments: Float[Array, " p"]) -> Array:
+def _pivot(
+    coupling: Float[Array, "p p"], moments: Float[Array, " p"], is_oblique: bool
+) -> Array:
     """Coefficients of directions that have about these moments; constant in all
     derivatives."""
     p = moments.shape[-1]
     if p == 0:
         return moments
     matrix, right = map(jax.lax.stop_gradient, (coupling, moments))
-    normal = matrix.T @ matrix
-    limits = jnp.finfo(normal.dtype)
-    ridge = limits.eps**_RIDGE_POWER * jnp.trace(normal) + limits.tiny
+    power = _RIDGE_POWER
+    if is_oblique:
+        # Not symmetric: by least squares.
+        matrix, right, power = matrix.T @ matrix, matrix.T @ right, _SQUARED_POWER
+    limits = jnp.finfo(matrix.dtype)
+    ridge = limits.eps**power * jnp.trace(matrix) + limits.tiny
     # Written out, for few rows: no call of a library inside the sums.
-    rows = [list(row) for row in normal + ridge * jnp.eye(p)]
-    found = jnp.stack(solve_positive(rows, list(matrix.T @ right)))
-    return jax.lax.stop_gradient(found)
+    rows = [list(row) for row in matrix + ridge * jnp.eye(p)]
+    return jax.lax.stop_gradient(jnp.stack(solve_positive(rows, list(right))))

@@ -277,12 +277,27 @@ def test_a_weight_that_is_no_number_at_some_time():
         u(jnp.asarray([0.3]), 0.7)
 
 
-def test_weights_that_become_dependent():
+def test_weights_that_move_and_stay_independent():
     weight = lambda x, t: 1.0 + t * x[0]
     u = sdifp.conserve(
         Net(jax.random.normal(KEY, (6, 3)), jnp.ones((1, 6)), True),
         RULE,
         invariants=[Moment(weight, 1.0, name="a"), Moment(first, 1.0, name="b")],
     )
-    # At t = 0 they are not, and later neither: no error.
     assert int(u.at(3.0).status) == Status.REGULAR
+
+
+def test_weights_that_become_dependent_later():
+    # Equal at t = 1, and no other time.
+    weight = lambda x, t: 1.0 + (1.0 - t) * x[0] ** 2
+    u = sdifp.conserve(
+        Net(jax.random.normal(KEY, (6, 3)), jnp.ones((1, 6)), True),
+        RULE,
+        invariants=[
+            Moment(weight, 1.0, name="moving"),
+            Moment(lambda x: 1.0, 1.0, name="one"),
+        ],
+    )
+    assert int(u.at(0.5).status) == Status.REGULAR
+    with pytest.raises(ValueError, match=r"targets of moving, one .* at t = 1: "):
+        u.at(1.0)(jnp.full(RULE.dimension, 0.3))

@@ -131,7 +131,7 @@ REFUSED = {
     "names": (
         0,
         [Moment(first, 1.0), Moment(jnp.sum, 1.0)],
-        "moment is prescribed twice; give them different names",
+        "moment is given twice; give them different names",
     ),
     "component": (2, [Moment(first, 1.0, components=2, name="m")], "below 2.*got 2"),
     "too little": (
@@ -190,7 +190,7 @@ def test_one_node_has_no_freedom(count, invariants, as_user):
 def test_arguments_of_invariants_are_named(as_user):
     with pytest.raises(TypeError, match=r"weight of m must be a function, got 2"):
         Moment(2, 1.0, name="m")
-    with pytest.raises(ValueError, match=r"name must be a text .*got ''"):
+    with pytest.raises(ValueError, match=r"name must be a printable text.*got ''"):
         Moment(first, 1.0, name="")
     with pytest.raises(ValueError, match=r"components must hold different .*\(1, 1\)"):
         Quadratic(first, 1.0, components=(1, 1))

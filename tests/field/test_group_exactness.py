@@ -75,7 +75,9 @@ def _directions(functions, x):
     if functions.is_oblique:
         return functions.directions(x, NOW)
     psi, metric = functions.tests(x, NOW), functions.metric(x)
-    return psi if metric is None else jnp.linalg.solve(metric, psi.T).T
+    if metric is None or metric.ndim == 0:
+        return psi if metric is None else psi / metric
+    return jnp.linalg.solve(metric, psi.T).T
 
 
 # Components, moments and nodes, and how many nodes are evaluated at a time.

@@ -73,8 +73,12 @@ NAMES = only(["metric", "moments", "profile"], "metric")
 def test_the_subsampled_gradient_is_unbiased_and_the_others_are_not(name):
     # 30 parameters: under the null one exceeds 4.5 once in five thousand tests.
     assert np.all(scores(name, Subsampled(8)) < 4.5)
-    for mode in (Detached(), MiniBatch(8)):
-        assert not np.all(scores(name, mode) < 4.5)
+    assert not np.all(scores(name, Detached()) < 4.5)
+
+
+def test_the_gradient_of_a_mini_batch_is_biased():
+    # Where nothing is scaled its bias is too small for so many draws.
+    assert not np.all(scores("metric", MiniBatch(8)) < 4.5)
 
 
 @pytest.mark.parametrize("name", NAMES)

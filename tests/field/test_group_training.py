@@ -70,7 +70,7 @@ NAMES = only(["metric", "moments", "profile"], "metric")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_subsampled_gradient_is_unbiased_and_the_others_are_not(name):
+def test_the_subsampled_gradient_is_unbiased_and_the_detached_one_is_not(name):
     # 30 parameters: under the null one exceeds 4.5 once in five thousand tests.
     assert np.all(scores(name, Subsampled(8)) < 4.5)
     assert not np.all(scores(name, Detached()) < 4.5)

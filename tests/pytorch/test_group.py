@@ -297,7 +297,7 @@ SHARED = [
         "coupled couples components with a quadratic invariant, squared_norm.1., and",
     ),
     ([CENTRE, Variance(1.0, 0)], "variance.0. cannot be prescribed beside moments"),
-    ([CENTRE, CENTRE], "centre is prescribed twice"),
+    ([CENTRE, CENTRE], "centre is given twice"),
     ([Moment(lambda x: x, None, name="centre")], "target must be given for centre"),
     ([Mass(1.0, 2)], "component must be below 2, .* got 2 for mass"),
 ]

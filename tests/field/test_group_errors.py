@@ -134,6 +134,52 @@ REFUSED = {
         "moment is given twice; give them different names",
     ),
     "component": (2, [Moment(first, 1.0, components=2, name="m")], "below 2.*got 2"),
+    "complex weight": (
+        0,
+        [Moment(lambda x: jnp.exp(1j * x[0]), 1.0, name="fourier")],
+        "weight of fourier must return one real number .* got complex numbers",
+    ),
+    "complex matrix": (
+        2,
+        [Quadratic(lambda x: 1j * jnp.eye(2), 1.0, name="q")],
+        "weight of q must return one real number or .* got complex numbers",
+    ),
+    "list": (
+        0,
+        [Moment(lambda x: [x[0]], 1.0, name="m")],
+        "weight of m must return one real number .* got an object of type list",
+    ),
+    "fails": (
+        0,
+        [Moment(lambda x: x[0] + None, 1.0, name="m")],
+        r"weight of m cannot be evaluated with \(x\) at one point: ",
+    ),
+    "negative": (
+        0,
+        [Mass(1.0), Quadratic(lambda x: 1.0, -1.0, name="q")],
+        "q must not be negative, got -1",
+    ),
+    "shape of a form": (
+        0,
+        [QuadraticForm(lambda u, grad: grad[0] ** 2, 1.0, name="f")],
+        r"form of f must return one real number, of u of shape \(1,\) and grad of .*"
+        r"got shape \(1,\)",
+    ),
+    "not quadratic": (
+        0,
+        [QuadraticForm(lambda u, grad: jnp.sum(u**2 + u), 1.0, name="f")],
+        "form of f must be quadratic in u and grad",
+    ),
+    "quartic": (
+        0,
+        [QuadraticForm(lambda u, grad: jnp.sum(grad**4), 1.0, name="f")],
+        "form of f must be quadratic in u and grad",
+    ),
+    "negative form": (
+        0,
+        [QuadraticForm(lambda u, grad: -jnp.sum(grad**2), 1.0, name="f")],
+        "form of f must be positive, got -",
+    ),
     "too little": (
         0,
         [Mass(1.0), Moment(first, 0.5), SquaredNorm(0.1)],
@@ -194,7 +240,7 @@ def test_arguments_of_invariants_are_named(as_user):
         Moment(first, 1.0, name="")
     with pytest.raises(ValueError, match=r"components must hold different .*\(1, 1\)"):
         Quadratic(first, 1.0, components=(1, 1))
-    with pytest.raises(ValueError, match=r"target must be given for m, got None"):
+    with pytest.raises(ValueError, match=r"give a target: .* without one m can only"):
         sdifp.conserve(net(0), RULE, invariants=[Moment(first, None, name="m")])
 
 
@@ -301,3 +347,69 @@ def test_weights_that_become_dependent_later():
     assert int(u.at(0.5).status) == Status.REGULAR
     with pytest.raises(ValueError, match=r"targets of moving, one .* at t = 1: "):
         u.at(1.0)(jnp.full(RULE.dimension, 0.3))
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: Quadratic(lambda x, t: 1.0 + t, 1.0, name="q"),
+            r"weight of q must be a function of x alone, got one of \(x, t\)",
+        ),
+        (
+            lambda: Moment(lambda x, t, u: 1.0, 1.0, name="m"),
+            r"weight of m must be a function of x, or of x and t, .* \(x, t, u\)",
+        ),
+        (lambda: Moment(first, 1.0, components=1.5), "components must .* got 1.5"),
+        (lambda: Moment(first, 1.0, name="m" * 81), "at most 80 characters, got 81"),
+        (
+            lambda: Moment(Net(jnp.ones((2, 3)), jnp.ones((1, 2)), False), 1.0),
+            "weight of moment must be a plain function, got .* Net that has arrays",
+        ),
+    ],
+)
+def test_weights_of_other_kinds(make, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        make()
+
+
+def test_a_profile_that_cannot_change_a_moment_is_refused():
+    rule = sdifp.rule_for(sdifp.Box([-1.0], [1.0]), 32)
+    profile = lambda x: (1.0 - x[0] ** 2) * (x[0] ** 2 - 3.0 / 7.0)
+    moments = [Moment(first, 0.5, name="centre")]
+    with pytest.raises(ValueError, match=r"profile must allow .* weights of centre"):
+        sdifp.conserve(still(0), rule, invariants=moments, profile=profile)
+    other = lambda x: 1.0 - x[0] ** 2
+    u = sdifp.conserve(still(0), rule, invariants=moments, profile=other)
+    assert float(rule.integrate(lambda x: x[0] * u(x))) == pytest.approx(0.5)
+
+
+def test_the_same_is_refused_inside_jit():
+    def value(invariants):
+        u = sdifp.conserve(net(2), RULE, invariants=invariants)
+        return u.at(0.3)(jnp.asarray([0.7]))
+
+    one = [Moment(lambda x: jnp.asarray([1.0, 0.0]), 0.5, name="first")]
+    fine = [*one, SquaredNorm(1.0, 0), SquaredNorm(2.0, 1)]
+    np.testing.assert_allclose(jax.jit(lambda: value(fine))(), value(fine), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"depends on"):
+        jax.jit(lambda: value([*one, Mass(0.5, 0)]))()
+    with pytest.raises(ValueError, match="weight of q must be positive definite"):
+        jax.jit(lambda: value([Quadratic(indefinite, 1.0, name="q")]))()
+
+
+def test_weights_that_have_no_value_at_the_beginning():
+    """They are looked at when the field is evaluated, or at given times."""
+    moments = [Mass(1.0), Moment(lambda x, t: x[0] / t, 0.5, name="late")]
+    u = sdifp.conserve(net(0), RULE, invariants=moments)
+    assert int(u.at(0.5).status) == Status.REGULAR
+    with pytest.raises(ValueError, match="weight of mass, late is not finite"):
+        sdifp.conserve(net(0), RULE, invariants=moments, times=[0.0, 1.0])
+
+
+def test_a_function_of_t_below_zero_is_infeasible():
+    form = Quadratic(lambda x: 1.0, lambda t: -1.0 - t, name="q")
+    u = sdifp.conserve(net(0), RULE, invariants=[form])
+    with pytest.raises(ValueError, match=r"q = -1.5 is below the least"):
+        u.at(0.5).check()

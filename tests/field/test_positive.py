@@ -526,3 +526,23 @@ def test_the_example_of_the_docs(capsys):
     code = code_under("exact.md", "Fields that stay positive")
     exec(code, {})
     assert capsys.readouterr().out == code.splitlines()[-1].removeprefix("# ") + "\n"
+
+
+@pytest.mark.parametrize("offset", [-1000.0, 1000.0])
+def test_a_frozen_field_does_not_overflow_where_the_field_does_not(offset):
+    net = sdifp.positive(lambda x: offset + jnp.sin(x[0]))
+    u = sdifp.conserve(net, RULE, mass=1.0, squared_norm=0.6)
+    np.testing.assert_allclose(u.freeze()(XS[1]), u(XS[1]), rtol=1e-10)
+
+
+def test_targets_far_outside_of_the_hull_are_infeasible():
+    moment = lambda c: sdifp.Moment(lambda x: jnp.tanh(x[0]), c, name="m")
+    for target in (1.0, 1.5, -100.0):
+        u = sdifp.conserve(
+            sdifp.positive(lambda x: jnp.sin(x[0])),
+            RULE,
+            invariants=[sdifp.Mass(1.0), moment(target)],
+        )
+        assert int(u.at().status) == Status.INFEASIBLE
+        with pytest.raises(ValueError, match="interior of the convex hull"):
+            u.at().check()

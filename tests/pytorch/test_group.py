@@ -298,7 +298,10 @@ SHARED = [
     ),
     ([CENTRE, Variance(1.0, 0)], "variance.0. cannot be prescribed beside moments"),
     ([CENTRE, CENTRE], "centre is given twice"),
-    ([Moment(lambda x: x, None, name="centre")], "target must be given for centre"),
+    (
+        [Moment(lambda x: x, None, name="centre")],
+        "without one centre can only be measured",
+    ),
     ([Mass(1.0, 2)], "component must be below 2, .* got 2 for mass"),
 ]
 

@@ -141,7 +141,7 @@ def _integrals(saved: Saved) -> Group:
         names = " and ".join(f"the {in_words(name)}" for name in measured(saved))
         caption += (
             f" Measured and not prescribed: {names}, with the drift since the first "
-            f"time relative to the integral of |F| there."
+            f"time relative to the integral of the density's absolute value."
         )
     return Group(caption, found)
 
@@ -197,7 +197,8 @@ def _logarithmic(title: str, x_label: str, lines: Sequence[Line]) -> Figure:
     positive = [v for _, _, y, _ in lines for v in np.ravel(y) if v > 0.0]
     least = max(ZERO, min(positive, default=ZERO) / 3.0)
     for label, x, y, style in lines:
-        axes.semilogy(x, np.maximum(y, least), label=label, **style)
+        known = label.replace("$", r"\$")
+        axes.semilogy(x, np.maximum(y, least), label=known, **style)
     if [line[0] for line in lines] != [title]:
         figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     plain(axes, title, x_label)
@@ -297,21 +298,21 @@ def _training(saved: Saved) -> Group:
     line = ("loss", steps, loss, {"color": BLUE, "marker": "."})
     words = f"The loss over {steps[-1]} steps; the last is {loss[-1]:.1e}."
     found = [Picture("loss", _logarithmic("loss", "step", [line]), words)]
-    curves = {}
+    curves = []
     if saved.result["has_reference"]:
-        curves["L2"] = numbers([m["l2_error"] for m in lines])
+        curves.append(("L2", numbers([m["l2_error"] for m in lines])))
     for name in prescribed(saved):
-        label = in_words(name).strip().replace("$", r"\$")
-        curves[label] = numbers([m["errors"].get(name) for m in lines])
+        own = numbers([m["errors"].get(name) for m in lines])
+        curves.append((in_words(name).strip(), own))
     if curves:
         colours = itertools.cycle(("black", *CYCLE))
         styles = itertools.cycle(("-", "--", ":"))
         shown = [
             (label, steps, y, {"color": next(colours), "linestyle": next(styles)})
-            for label, y in curves.items()
+            for label, y in curves
         ]
         figure = _logarithmic("relative errors in the window", "step", shown)
-        last = ", ".join(f"{label} {y[-1]:.1e}" for label, y in curves.items())
+        last = ", ".join(f"{label} {y[-1]:.1e}" for label, y in curves)
         words = f"Relative errors, at last {last}."
         found.append(Picture("training-errors", figure, words))
     for name in ("scale", "shift"):

@@ -78,7 +78,7 @@ def write_report(folder: str | Path) -> Path:
 def _file_name(name: str, taken: Collection[str]) -> str:
     """A file name for a picture: invariants may have any name, that of another picture
     too."""
-    stem = re.sub(r"[^\w.-]+", "_", name).lstrip(".") or "_"
+    stem = re.sub(r"[^\w.-]+", "_", name).lstrip(".")[:80] or "_"
     names = (f"{stem}{end}.png" for end in ("", *(f"-{k}" for k in range(2, 99))))
     return next(name for name in names if name not in taken)
 

@@ -1,5 +1,7 @@
 """How pictures look: colours that can be told apart without red and green."""
 
+import textwrap
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -10,6 +12,8 @@ FIELD, DIFFERENCE = "viridis", "PuOr"
 # What is zero is drawn here on logarithmic axes.
 ZERO = 1e-17
 DPI = 150
+# Characters that fit above a panel.
+_TITLE = 44
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -20,7 +24,8 @@ def new_figure(width: float, height: float) -> Figure:
 def plain(axes: Axes, title: str, x: str, y: str = "") -> None:
     """Title and labels, and no more lines than needed."""
     # Names of the user's are no mathematics.
-    axes.set_title(title.replace("$", r"\$"), fontsize=10, loc="left")
+    lines = textwrap.fill(title, _TITLE).replace("$", r"\$")
+    axes.set_title(lines, fontsize=10, loc="left")
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.tick_params(which="both", labelsize=8)

@@ -167,6 +167,7 @@ def solve_exponential(
     one = Exponential(jnp.ones_like(mean), _fixed(pivot), power, tilt)
     total = jnp.sum(w * one.apply(positive, z, tests))
     out = one._replace(factor=mean / jnp.where(vanishes, 1.0, total))
+    found = met
     met = met & (mean > 0.0)
     status = jnp.where(met, Status.REGULAR, Status.INFEASIBLE)
     degenerate = vanishes
@@ -175,9 +176,10 @@ def solve_exponential(
         status = jnp.where((ratio == 0.0) & (mean > 0.0), Status.CONSTANT, status)
     status = jnp.where(degenerate & (mean > 0.0), Status.DEGENERATE, status)
     most = mean * jnp.exp(largest - level)
-    small = (mean > 0.0) & (most < float(field.tiny)) & ~degenerate
+    small = met & (most < float(field.tiny)) & ~degenerate
     status = jnp.where(small, Status.UNDERFLOW, status)
-    finite = jnp.isfinite(out.factor) & ~(most > float(field.max))
+    # Without a solution the numbers mean nothing.
+    finite = ~found | (jnp.isfinite(out.factor) & ~(most > float(field.max)))
     finite = finite & jnp.all(~jnp.isnan(logs)) & (top < jnp.inf)
     status = jnp.where(finite, status, Status.NOT_FINITE)
     return out, _fixed(status.astype(jnp.int32))

@@ -164,7 +164,8 @@ def _project(
         u = found.apply(Given(), z, psi).astype(f.dtype)
         power = jnp.ones((), dtype) if found.power is None else found.power
         tilt = jnp.zeros(0, dtype) if found.tilt is None else found.tilt
-        finite = jnp.all(jnp.isfinite(u)) & jnp.all(raw > 0.0)
+        finite = jnp.all(jnp.isfinite(u)) | (status == Status.INFEASIBLE)
+        finite = finite & jnp.all(raw > 0.0)
         return u, power, tilt, jnp.where(finite, status, Status.NOT_FINITE)
 
     return jax.vmap(one)(values)

@@ -95,7 +95,9 @@ class _Densities(eqx.Module):
         means = [jnp.asarray(m, u.dtype) for m in given]
         gradient = None
         if any(one.needs_gradient for one in self.invariants):
-            gradient = jnp.atleast_2d(jax.jacfwd(self.function)(x))
+            # Backward in high dimension; forward elsewhere, which loops allow, too.
+            slope = jax.jacfwd if x.size <= max(u.size, 3) else jax.jacrev
+            gradient = jnp.atleast_2d(slope(self.function)(x))
         at = At(u, means, x, self.time, gradient)
         rows = densities(self.invariants, at)
         return jnp.stack([jnp.asarray(row, u.dtype) for row in rows])

@@ -1,16 +1,20 @@
 """conserve: a network whose integrals hold at every time."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._checks import check_profile, check_volume, first_line, is_concrete, output_of
 from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
-from ..invariants import Invariant, entries
+from ..invariants import Invariant, entries, time_list
 from ..quadrature import QuadratureRule
 from ._certificate import check_densities
+from ._check_groups import check_groups
 from ._check_positive import check_positive_field
 from ._components import ByComponent
 from ._family import Family
@@ -93,21 +97,39 @@ def conserve(
         nodes=rule.size,
         support=lambda one: _support(one, rule, shape[0] if shape else 1),
     )
+    volume = prescribed.volume
     check_densities(prescribed.measured, net, rule.dimension, has_time)
     family: Family
     if isinstance(net, Positive):
         family = ByExponent(prescribed, profile, net.map)
         check_positive_field(family, shape, floor)
-        ByGroup(prescribed, None, RelativeFloor()).check(rule, has_time)
+        groups = ByGroup(prescribed, None, RelativeFloor()).functions
+        with _eager(rule):
+            check_groups(groups, rule, _first(times), has_time, volume)
         return _checked(ConservedField(net, rule, gradient, family, has_time), times)
     if profile is not None:
         _check_profile(profile, rule)
     if prescribed.groups:
         family = ByGroup(prescribed, profile, floor)
-        family.check(rule, has_time)
+        with _eager(rule):
+            check_groups(family.functions, rule, _first(times), has_time, volume)
     else:
         family = ByComponent(prescribed, profile, floor)
     return _checked(ConservedField(net, rule, gradient, family, has_time), times)
+
+
+def _eager(rule: QuadratureRule) -> AbstractContextManager[Any]:
+    """What is known of a rule is computed at once, inside `jit` too."""
+    known = all(map(is_concrete, jax.tree.leaves(rule)))
+    return jax.ensure_compile_time_eval() if known else nullcontext()
+
+
+def _first(times: Times | None) -> Array | None:
+    """The first of some times."""
+    if times is None:
+        return None
+    first = time_list(times)[0]
+    return None if first is None else jnp.asarray(first)
 
 
 def _checked(field: ConservedField, times: Times | None) -> ConservedField:
@@ -155,7 +177,8 @@ def _support(invariant: Invariant, rule: QuadratureRule, count: int) -> tuple[in
         psi = entries(invariant.weight_at(x, None, count))
         return jnp.stack([jnp.abs(jnp.asarray(a, float)) for a in psi])
 
-    found = rule.mean(size)
+    with _eager(rule):
+        found = rule.mean(size)
     if not is_concrete(found):
         return own
     # A weight that vanishes altogether is refused later, by name.

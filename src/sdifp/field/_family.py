@@ -11,7 +11,7 @@ from jaxtyping import Array
 from .._core import Prescribed
 from ..quadrature import QuadratureRule
 from ._gradient import GradientMode
-from ._protocol import Profile
+from ._protocol import Profile, evaluate
 
 if TYPE_CHECKING:
     from ._slice import FieldSlice
@@ -30,10 +30,14 @@ class FrozenForm(eqx.Module):
         shape."""
 
     @abc.abstractmethod
+    def raw(self, net: Callable[..., Array], x: Array, t: Array | None) -> Array:
+        """What is corrected of a network at a point."""
+
+    @abc.abstractmethod
     def __call__(
         self, numbers: tuple[Array, ...], raw: Array, x: Array, t: Array | None
     ) -> Array:
-        """The field at a point, from the raw network and the numbers of its time."""
+        """The field at a point, from that and the numbers of its time."""
 
 
 class Affine(FrozenForm):
@@ -45,6 +49,9 @@ class Affine(FrozenForm):
 
     def shapes(self, output: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         return output, output
+
+    def raw(self, net: Callable[..., Array], x: Array, t: Array | None) -> Array:
+        return evaluate(net, x, t)
 
     def __call__(
         self, numbers: tuple[Array, ...], raw: Array, x: Array, t: Array | None

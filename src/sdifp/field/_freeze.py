@@ -18,7 +18,6 @@ from .._files import write_whole
 from ._family import Affine, FrozenForm
 from ._field import ConservedField
 from ._gradient import Exact
-from ._protocol import evaluate
 from ._slice import Times
 
 _Table = Array | np.ndarray
@@ -35,7 +34,7 @@ class FrozenFieldSlice(eqx.Module):
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
         """The field at one point of this time."""
-        raw = evaluate(self.net, x, self.time)
+        raw = self.form.raw(self.net, x, self.time)
         return self.form(self.numbers, raw, x, self.time)
 
 

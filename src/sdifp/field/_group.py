@@ -196,7 +196,8 @@ def _on_nodes(
 def jet(function: Callable[[Array], Array], x: Array, axis: int) -> Array:
     """The values of a function at a point, followed by their derivatives in x along the
     axis of the components."""
-    value, slope = function(x), jax.jacfwd(function)(x)
+    value = function(x)
+    slope = (jax.jacfwd if x.size <= value.size else jax.jacrev)(function)(x)
     # Of no functions, too, where a size cannot be found from the others.
     flat = slope.reshape(*slope.shape[:axis], slope.shape[axis] * x.size)
     return jnp.concatenate([value, flat], axis)

@@ -17,7 +17,6 @@ from .._core import (
     Prescribed,
     RelativeFloor,
     Status,
-    check_independent,
     solve_group,
 )
 from ..correction import accumulator
@@ -32,13 +31,9 @@ from ._group import (
     Groups,
     GroupSums,
     basis_on,
-    gram_on,
 )
 from ._protocol import Profile, evaluate
 from ._slice import FieldSlice, target_at
-
-# Nodes on which a metric is looked at together.
-_LOOK = 2**14
 
 
 class GroupCoefficients(NamedTuple):
@@ -76,6 +71,9 @@ class Combined(FrozenForm):
 
     def shapes(self, output: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         return output, (sum(len(one.group.linear) for one in self.functions),)
+
+    def raw(self, net: Callable[..., Array], x: Array, t: Array | None) -> Array:
+        return evaluate(net, x, t)
 
     def __call__(
         self, numbers: tuple[Array, ...], raw: Array, x: Array, t: Array | None
@@ -218,59 +216,6 @@ class ByGroup(Family):
                 entries[k] = value.astype(raw.dtype)
         return entries[0] if raw.ndim == 0 else jnp.stack(entries)
 
-    def check(self, rule: QuadratureRule, has_time: bool) -> None:
-        """Raise `ValueError` for weights that are not usable on a rule: dependent ones,
-        a quadratic form that is not positive, targets that are numbers and infeasible.
-        Weights that depend on t are looked at for t = 0."""
-        t = jnp.zeros(()) if has_time else None
-        for functions in self.functions:
-            group = functions.group
-            if group.quadratic is not None and not functions.is_jet:
-                _check_metric(functions, rule)
-            if not group.linear:
-                continue
-            values = rule.size * len(group.components)
-            bound = group.quadratic is not None and not functions.is_jet
-            if bound and len(group.linear) >= values:
-                raise ValueError(
-                    f"rule must have more nodes where {group.names} are prescribed, "
-                    f"got {rule.size}: the linear moments leave no freedom"
-                )
-            gram = gram_on(functions, Basis(None), rule, t, CHUNK)
-            if not is_concrete(gram):
-                continue
-            known = np.asarray(gram, float)
-            if not np.isfinite(known).all():
-                raise ValueError(
-                    f"weight of {group.names} is not finite on the nodes of the rule"
-                )
-            check_independent([one.name for one in group.linear], known)
-            self._check_least(functions, known)
-
-    def _check_least(self, functions: GroupFunctions, gram: np.ndarray) -> None:
-        group, volume = functions.group, self.prescribed.volume
-        form = group.quadratic
-        given = [*group.linear, *([form] if form is not None else [])]
-        moving = any(getattr(one, "weight_has_time", False) for one in given)
-        if form is None or functions.is_oblique or moving:
-            return
-        if any(one.target.is_function for one in given):
-            return
-        wanted = np.array([one.target.value(None) / volume for one in group.linear])
-        scale = 1.0 / np.sqrt(np.diag(gram))
-        least = (
-            wanted
-            * scale
-            @ np.linalg.solve(gram * np.outer(scale, scale), wanted * scale)
-        )
-        target = form.target.value(None) / volume
-        if target < least * (1.0 - 1e-6):
-            raise ValueError(
-                f"the targets of {group.names} cannot be met: {form.name} = "
-                f"{target * volume:g} is below the least that a field with these "
-                f"moments can have, {least * volume:g}"
-            )
-
 
 class GroupSlice(FieldSlice):
     """A field that is corrected in groups, at one time."""
@@ -367,7 +312,7 @@ class GroupSlice(FieldSlice):
             return None
         level = self.corrections[which].correction.level
         found = np.asarray(level) if is_concrete(level) else None
-        if found is None:
+        if found is None or not found.shape[-1]:
             return None
         rows = found.reshape(-1, found.shape[-1])
         return float(np.sum(rows[min(at, len(rows) - 1)] ** 2))
@@ -422,31 +367,3 @@ class NearOneTime(eqx.Module):
 
         known = jax.tree.map(now, self.series)
         return self.family.applied(known, evaluate(self.net, x, t), x, t)
-
-
-def _check_metric(functions: GroupFunctions, rule: QuadratureRule) -> None:
-    """Raise `ValueError` unless the weight of a quadratic form is symmetric and
-    positive definite on every node."""
-    form = functions.group.quadratic
-    assert form is not None
-    for first in range(0, rule.size, _LOOK):
-        nodes, _ = rule.block(first, min(_LOOK, rule.size - first))
-        if not is_concrete(nodes) or functions.metric(nodes[0]) is None:
-            return
-        found = np.asarray(jax.vmap(functions.metric)(nodes), float)
-        found = found[:, None, None] if found.ndim == 1 else found
-        if not np.isfinite(found).all():
-            node = first + int(np.argwhere(~np.isfinite(found))[0, 0])
-            raise ValueError(f"weight of {form.name} is not finite on node {node}")
-        size = np.abs(found).max((1, 2), keepdims=True)
-        skew = np.abs(found - np.swapaxes(found, 1, 2)) > 1e-12 * size
-        if skew.any():
-            node = first + int(np.argwhere(skew)[0, 0])
-            raise ValueError(f"weight of {form.name} must be symmetric on node {node}")
-        least = np.linalg.eigvalsh(found)[:, 0]
-        if not np.all(least > 0.0):
-            node = int(np.argmin(least))
-            raise ValueError(
-                f"weight of {form.name} must be positive definite on every node, got "
-                f"an eigenvalue of {least[node]:.3g} on node {first + node}"
-            )

@@ -28,19 +28,30 @@ class Exponent(FrozenForm):
 
     profile: Profile | None = eqx.field(static=True)
     moments: tuple[Moment, ...] = eqx.field(static=True)
+    positive: PositiveMap = eqx.field(static=True)
+    has_power: bool = eqx.field(static=True)
 
     names: ClassVar[tuple[str, ...]] = ("levels", "exponents")
 
     def shapes(self, output: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         return output, (len(self.moments) or 1,)
 
+    def raw(self, net: Any, x: Array, t: Array | None) -> Array:
+        # Before the map, which overflows where the field does not.
+        return evaluate(net.net, x, t)
+
     def __call__(
         self, numbers: tuple[Array, ...], raw: Array, x: Array, t: Array | None
     ) -> Array:
         level, exponents = numbers
-        if not self.moments:
-            return raw ** exponents[0] * jnp.exp(level)
-        return raw * jnp.exp(level + exponents @ psi_at(self.moments, x, t))
+        if self.has_power:
+            found = jnp.exp(exponents[0] * self.positive.log(raw) + level)
+        elif self.moments:
+            added = exponents @ psi_at(self.moments, x, t)
+            found = self.positive.times(raw, level + added, 0.0)
+        else:
+            found = self.positive.times(raw, level, 0.0)
+        return found.astype(raw.dtype)
 
 
 class ByExponent(Family):
@@ -130,7 +141,8 @@ class ByExponent(Family):
 
     @property
     def frozen(self) -> Exponent:
-        return Exponent(None, self._moments)
+        power = self._quadratic is not None
+        return Exponent(None, self._moments, self.positive, power)
 
     def tabulated(
         self, now: "PositiveSlice"

@@ -1,8 +1,10 @@
-"""The arguments of functions of the user's, by their signature."""
+"""Functions of the user's: their arguments, by their signature, and their values."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
+
+import numpy as np
 
 
 def needed_arguments(function: Callable[..., Any]) -> list[str]:
@@ -19,3 +21,40 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
+
+
+def value_of(
+    label: str,
+    function: Callable[..., Any],
+    given: dict[str, Any],
+    shapes: Collection[tuple[int, ...]],
+    wanted: str,
+    *,
+    by_name: bool = False,
+) -> Any:
+    """What a function returns: an array of real numbers of one of some shapes, or a
+    `ValueError` of one sentence.
+
+    **Arguments:**
+
+    - `label`: what the function is called in the sentence.
+    - `given`: its arguments by name, that of the point among them.
+    - `wanted`: the value in words.
+    - `by_name`: whether they are given by name.
+    """
+    try:
+        found = function(**given) if by_name else function(*given.values())
+    except Exception as error:
+        first = str(error).strip().splitlines()
+        raise ValueError(
+            f"{label} cannot be evaluated with ({', '.join(given)}) at one point: "
+            f"{first[0] if first else type(error).__name__}"
+        ) from error
+    known = isinstance(found, int | float) or hasattr(found, "dtype")
+    shape = np.shape(found) if known else None
+    if shape is None or shape not in shapes or np.iscomplexobj(found):
+        got = f"an object of type {type(found).__name__}"
+        if shape is not None:
+            got = "complex numbers" if np.iscomplexobj(found) else f"shape {shape}"
+        raise ValueError(f"{label} must return {wanted}, got {got}")
+    return found

@@ -5,9 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ._arguments import parameters
+from ._arguments import parameters, value_of
 from ._invariant import At, Invariant, check_function
 
 _ARGUMENTS = ("x", "t", "u", "grad")
@@ -78,21 +76,14 @@ class Density(Invariant):
             raise ValueError(
                 f"function of {self.name} must not take t for a field without time"
             )
-        try:
-            found = self.function(**given)
-        except TypeError as error:
-            raise ValueError(
-                f"function of {self.name} cannot be evaluated with ({', '.join(given)})"
-                f" at a point of shape {np.shape(at.x)}: {str(error).splitlines()[0]}"
-            ) from error
-        if found is None or np.shape(found) != () or np.iscomplexobj(found):
-            got = "None" if found is None else f"shape {np.shape(found)}"
-            got = "a complex number" if np.iscomplexobj(found) else got
-            raise ValueError(
-                f"function of {self.name} must return one real number for one point, "
-                f"got {got}"
-            )
-        return found
+        return value_of(
+            f"function of {self.name}",
+            self.function,
+            given,
+            [()],
+            "one real number for one point",
+            by_name=True,
+        )
 
     def weight_at(self, x: Any, t: Any, count: int) -> None:
         del x, t, count

@@ -11,6 +11,9 @@ import numpy as np
 
 Array = Any
 
+# Characters of a name, which stands in tables and titles.
+_LONGEST = 80
+
 
 class Target:
     """A number or a function of t, as one constant without leaves."""
@@ -220,13 +223,25 @@ def check_function(name: Any, argument: str, given: Any) -> None:
     """Check the name of an invariant, and that an argument of it is a function."""
     if not isinstance(name, str) or not name.strip() or not name.isprintable():
         raise ValueError(f"name must be a printable text, not empty, got {name!r}")
+    if len(name) > _LONGEST:
+        raise ValueError(
+            f"name must have at most {_LONGEST} characters, got {len(name)}: {name!r}"
+        )
     if not callable(given):
         raise TypeError(f"{argument} of {name} must be a function, got {given!r}")
+    try:
+        hash(given)
+    except TypeError:
+        raise TypeError(
+            f"{argument} of {name} must be a plain function, got an object of type "
+            f"{type(given).__name__} that has arrays: call it in a function"
+        ) from None
 
 
 def _indices(given: Any) -> tuple[int, ...]:
     """Indices of components, each once."""
-    found = (given,) if isinstance(given, int | np.integer) else tuple(given)
+    single = isinstance(given, int | np.integer) or not hasattr(given, "__iter__")
+    found = (given,) if single else tuple(given)
     for k in found:
         check_component("components", k)
     if not found or len(set(found)) < len(found):
@@ -278,7 +293,10 @@ def read_rows(
         if "offset" in own:
             # The density is about the prescribed mean, not about that of the field.
             value = value - own["offset"] ** 2 / volume
-        out.append(Measured(value, own["size"], own.get("weight", 1.0)))
+        # Without a target the size is that of the density, here about another mean.
+        moved = "offset" in own and one.target is None
+        size = value if moved else own["size"]
+        out.append(Measured(value, size, own.get("weight", 1.0)))
         start += len(names)
     return out
 

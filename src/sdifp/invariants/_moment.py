@@ -3,9 +3,7 @@
 import dataclasses
 from typing import Any, ClassVar
 
-import numpy as np
-
-from ._arguments import needed_arguments
+from ._arguments import needed_arguments, parameters, value_of
 from ._invariant import At, WeightedInvariant, entries, total
 
 
@@ -31,10 +29,20 @@ class Moment(WeightedInvariant):
     is_linear: ClassVar[bool] = True
     has_weight: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = needed_arguments(self.weight)
+        if len(names) > 2:
+            raise ValueError(
+                f"weight of {self.name} must be a function of x, or of x and t, got "
+                f"one of ({', '.join(names)})"
+            )
+
     @property
     def weight_has_time(self) -> bool:
         """Whether the weight depends on t."""
-        return len(needed_arguments(self.weight)) > 1
+        own = needed_arguments(self.weight)
+        return len(own) > 1 or "t" in (p.name for p in parameters(self.weight)[1:])
 
     def weight_at(self, x: Any, t: Any, count: int) -> Any:
         own = self.among(count)
@@ -43,14 +51,14 @@ class Moment(WeightedInvariant):
                 f"weight of {self.name} must be a function of x alone for a field "
                 f"without time"
             )
-        found = self.weight(x, t) if self.weight_has_time else self.weight(x)
-        shape = np.shape(found)
-        if shape != (len(own),) and not (shape == () and len(own) == 1):
-            raise ValueError(
-                f"weight of {self.name} must return one number for each of its "
-                f"{len(own)} component{'s' * (len(own) > 1)}, got shape {shape}"
-            )
-        return found
+        return value_of(
+            f"weight of {self.name}",
+            self.weight,
+            {"x": x, "t": t} if self.weight_has_time else {"x": x},
+            [(len(own),), *([()] if len(own) == 1 else [])],
+            f"one real number for each of its {len(own)} "
+            f"component{'s' * (len(own) > 1)}",
+        )
 
     def density(self, at: At) -> Any:
         count = at.u.shape[-1]

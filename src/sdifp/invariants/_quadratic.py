@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ._arguments import needed_arguments, value_of
 from ._invariant import At, WeightedInvariant, total
 
 
@@ -28,16 +29,25 @@ class Quadratic(WeightedInvariant):
     kind: ClassVar[str] = "quadratic"
     density_in_words: ClassVar[str] = "u^T R u"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = needed_arguments(self.weight)
+        if len(names) > 1:
+            raise ValueError(
+                f"weight of {self.name} must be a function of x alone, got one of "
+                f"({', '.join(names)})"
+            )
+
     def weight_at(self, x: Any, t: Any, count: int) -> Any:
         del t
         n = len(self.among(count))
-        found = self.weight(x)
-        if np.shape(found) not in ((), (n, n)):
-            raise ValueError(
-                f"weight of {self.name} must return one number or a matrix of shape "
-                f"({n}, {n}), got shape {np.shape(found)}"
-            )
-        return found
+        return value_of(
+            f"weight of {self.name}",
+            self.weight,
+            {"x": x},
+            [(), (n, n)],
+            f"one real number or a real matrix of shape ({n}, {n})",
+        )
 
     def density(self, at: At) -> Any:
         count = at.u.shape[-1]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ._arguments import needed_arguments
+from ._arguments import needed_arguments, value_of
 from ._invariant import At, Invariant, check_named
 
 # What users call the derivative in time.
@@ -61,8 +61,16 @@ class QuadraticForm(Invariant):
 
     def form_at(self, u: Any, gradient: Any, x: Any) -> Any:
         """The form of its own components at a point."""
-        given = (u, gradient, x)
-        return self.form(*given[: len(needed_arguments(self.form) or given[:2])])
+        given = {"u": u, "grad": gradient, "x": x}
+        count = len(needed_arguments(self.form)) or 2
+        return value_of(
+            f"form of {self.name}",
+            self.form,
+            dict(list(given.items())[:count]),
+            [()],
+            f"one real number, of u of shape {np.shape(u)} and grad of shape "
+            f"{np.shape(gradient)}",
+        )
 
     def density(self, at: At) -> Any:
         own = np.asarray(self.among(at.u.shape[-1]))

@@ -55,7 +55,8 @@ def check_problem(problem: "Problem", key: Array) -> None:
                 f"{names} disagree by up to {worst:.2g}, {worst / unit:.2g} of the "
                 f"size of the field"
             )
-    _check_feasible(found["targets"], problem.duration, tolerance)
+    by_kind = {i.kind: found["targets"][i.name] for i in problem.prescribed}
+    _check_feasible(by_kind, problem.duration, tolerance)
     _check_integrals(problem, found, tolerance)
     _check_correction(problem, rules[0])
 

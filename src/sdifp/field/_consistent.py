@@ -6,11 +6,9 @@ disagree in all its digits but a few: what a sum over a rule knows of a function
 then not hold for the function that is evaluated at a point.
 """
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 
 def minus_product(left: Array, a: Array, b: Array) -> Array:
@@ -21,9 +19,7 @@ def minus_product(left: Array, a: Array, b: Array) -> Array:
     return ((left - high_a * high_b) - high_a * low_b) - low_a * high_b - low_a * low_b
 
 
-def minus_combination(
-    left: Array, coefficients: Float[Array, " p"], directions: Array | Sequence[Array]
-) -> Array:
+def minus_combination(left: Array, coefficients: Array, directions: Array) -> Array:
     """`left - sum_k c_k e_k`, likewise."""
     for c, e in zip(coefficients, directions, strict=True):
         left = minus_product(left, c, e)

@@ -227,3 +227,14 @@ class NearOneTime(eqx.Module):
 def since_time(t: Array | None, start: Array | None) -> Array:
     """The time that has gone by; zero for a field without time."""
     return jnp.zeros(()) if t is None or start is None else t - start
+
+
+def at_time_near(series: Any, since: Array) -> Any:
+    """A tree of coefficients when some time has gone by: polynomials, from their
+    derivatives in t on the first axis."""
+
+    def now(c: Array) -> Array:
+        terms = [c[k] * (since**k / math.factorial(k)) for k in range(len(c))]
+        return sum(terms[1:], start=terms[0])
+
+    return jax.tree.map(now, series)

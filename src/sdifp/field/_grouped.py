@@ -21,7 +21,7 @@ from .._core import (
 )
 from ..correction import accumulator
 from ..quadrature import QuadratureRule
-from ._components import since_time
+from ._components import at_time_near, since_time
 from ._consistent import minus_combination
 from ._family import Family, FrozenForm
 from ._gradient import CHUNK, GradientMode
@@ -359,11 +359,5 @@ class NearOneTime(eqx.Module):
         self, x: Float[Array, " d"], t: Float[Array, ""] | None
     ) -> Float[Array, "..."]:
         """The value at one point; right to the order of the coefficients in t."""
-        since = since_time(t, self.time)
-
-        def now(c: Array) -> Array:
-            terms = [c[k] * (since**k / math.factorial(k)) for k in range(len(c))]
-            return sum(terms[1:], start=terms[0])
-
-        known = jax.tree.map(now, self.series)
+        known = at_time_near(self.series, since_time(t, self.time))
         return self.family.applied(known, evaluate(self.net, x, t), x, t)

@@ -6,9 +6,11 @@ disagree in all its digits but a few: what a sum over a rule knows of a function
 then not hold for the function that is evaluated at a point.
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 
 def minus_product(left: Array, a: Array, b: Array) -> Array:
@@ -19,7 +21,9 @@ def minus_product(left: Array, a: Array, b: Array) -> Array:
     return ((left - high_a * high_b) - high_a * low_b) - low_a * high_b - low_a * low_b
 
 
-def minus_combination(left: Array, coefficients: Array, directions: Array) -> Array:
+def minus_combination(
+    left: Array, coefficients: Float[Array, " p"], directions: Array | Sequence[Array]
+) -> Array:
     """`left - sum_k c_k e_k`, likewise."""
     for c, e in zip(coefficients, directions, strict=True):
         left = minus_product(left, c, e)

@@ -62,19 +62,18 @@ class GroupFunctions(eqx.Module):
 
     def tests(self, x: Array, t: Array | None) -> Float[Array, "p c"]:
         """The functions psi_k at a point."""
-        dtype, rows = accumulator(), []
+        rows = []
         for one in self.group.linear:
             own = one.among(self.count)
-            found = one.weight_at(x, t, self.count)
-            if own == self.group.components:
-                rows.append(jnp.reshape(jnp.asarray(found, dtype), -1))
-                continue
-            known = dict(zip(own, entries(found), strict=True))
-            row = [known.get(k, 0.0) for k in self.group.components]
-            rows.append(jnp.stack([jnp.asarray(a, dtype) for a in row]))
+            known = dict(
+                zip(own, entries(one.weight_at(x, t, self.count)), strict=True)
+            )
+            rows.append([known.get(k, 0.0) for k in self.group.components])
+        dtype = accumulator()
         if not rows:
             return jnp.zeros((0, len(self.group.components)), dtype)
-        return jnp.stack(rows)
+        row = lambda r: jnp.stack([jnp.asarray(a, dtype) for a in r])
+        return jnp.stack([row(r) for r in rows])
 
     def metric(self, x: Array) -> Array | None:
         """R at a point: a matrix, one number, or None for the identity."""
@@ -138,18 +137,12 @@ class Basis(eqx.Module):
         """The test functions, from the psi_k on the first axis."""
         if self.change is None:
             return psi
-        p, ones = len(psi), [1] * (psi.ndim - 1)
-        eye = jnp.eye(p, dtype=psi.dtype)
-        # As combinations of all functions at once, one after the other: these are fewer
-        # operations than a substitution at each point.
-        columns = lambda lower: forward_substitution(lower, eye).T.reshape(p, p, *ones)
-        scaled = psi / self.change.norms.reshape(p, *ones)
-        # Functions that are nearly dependent leave a small difference.
-        first = -columns(self.change.first)
-        out = minus_combination(jnp.zeros_like(psi), first, scaled[:, None])
-        # This one is nearly the identity.
-        second = columns(self.change.second)
-        return sum(second[k] * out[k][None] for k in range(p))
+        rows: list[Array] = []
+        for k, norm in enumerate(self.change.norms):
+            # Functions that are nearly dependent leave a small difference.
+            left = minus_combination(psi[k] / norm, self.change.first[k, :k], rows)
+            rows.append(left / self.change.first[k, k])
+        return forward_substitution(self.change.second, jnp.stack(rows))
 
     def mixed(self, chi: Array) -> Array:
         """The directions, from those given, one for each of the psi_k."""

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from ._arguments import needed_arguments
+
 Array = Any
 
 # Characters of a name, which stands in tables and titles.
@@ -199,8 +201,18 @@ class WeightedInvariant(Invariant):
     components: Sequence[int] | int | None = None
     name: str = ""
 
+    most_arguments: ClassVar[int]
+    "of the weight"
+    arguments_in_words: ClassVar[str]
+
     def __post_init__(self) -> None:
         check_named(self, "weight")
+        names = needed_arguments(self.weight)
+        if len(names) > self.most_arguments:
+            raise ValueError(
+                f"weight of {self.name} must be a function of "
+                f"{self.arguments_in_words}, got one of ({', '.join(names)})"
+            )
 
     @property
     def only(self) -> tuple[int, ...] | None:

@@ -25,18 +25,11 @@ class Moment(WeightedInvariant):
     name: str = "moment"
 
     kind: ClassVar[str] = "moment"
+    most_arguments: ClassVar[int] = 2
+    arguments_in_words: ClassVar[str] = "x, or of x and t"
     density_in_words: ClassVar[str] = "psi . u"
     is_linear: ClassVar[bool] = True
     has_weight: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        names = needed_arguments(self.weight)
-        if len(names) > 2:
-            raise ValueError(
-                f"weight of {self.name} must be a function of x, or of x and t, got "
-                f"one of ({', '.join(names)})"
-            )
 
     @property
     def weight_has_time(self) -> bool:

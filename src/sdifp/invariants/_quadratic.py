@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ._arguments import needed_arguments, value_of
+from ._arguments import value_of
 from ._invariant import At, WeightedInvariant, total
 
 
@@ -27,16 +27,9 @@ class Quadratic(WeightedInvariant):
     name: str = "quadratic"
 
     kind: ClassVar[str] = "quadratic"
+    most_arguments: ClassVar[int] = 1
+    arguments_in_words: ClassVar[str] = "x alone"
     density_in_words: ClassVar[str] = "u^T R u"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        names = needed_arguments(self.weight)
-        if len(names) > 1:
-            raise ValueError(
-                f"weight of {self.name} must be a function of x alone, got one of "
-                f"({', '.join(names)})"
-            )
 
     def weight_at(self, x: Any, t: Any, count: int) -> Any:
         del t

@@ -314,6 +314,12 @@ def test_a_rule_in_chunks_is_the_same():
     whole, cut = (conserved("power", rule=rule, gradient=Exact(n)) for n in (9001, 100))
     np.testing.assert_allclose(whole.at(T).scale, cut.at(T).scale, rtol=1e-13)
     assert float(rule.integrate(cut.at(T))) == pytest.approx(0.56, rel=1e-12)
+    # Backward, too: no derivative may reach the loops of the solve.
+    slope = once(eqx.filter_grad(lambda u: u.at(T).value(XS[1])))
+    flat = lambda u: np.concatenate(
+        [np.ravel(a) for a in jax.tree.leaves(slope(u).net)]
+    )
+    np.testing.assert_allclose(flat(cut), flat(whole), rtol=1e-9, atol=1e-12)
 
 
 def test_the_gauge_pins_what_drifts():

@@ -132,7 +132,8 @@ class NodeValues(Summand):
         return self._solved(*self._on(nodes, weights))
 
     def _solved(self, z: Array, w: Array, psi: Array) -> Solution:
-        w, psi = w / jnp.sum(w), psi.T
+        # Weights are constants, also where they come out of a loop over parts.
+        w, psi = jax.lax.stop_gradient(w / jnp.sum(w)), psi.T
         tests = None
         least = most = jnp.zeros(0, w.dtype)
         if self.moments:

@@ -21,10 +21,12 @@ from .invariants import Mass as Mass
 from .invariants import Moment as Moment
 from .invariants import Quadratic as Quadratic
 from .invariants import SquaredNorm as SquaredNorm
+from .operators import Functional as Functional
 from .operators import Residual as Residual
 from .operators import laplacian as laplacian
 from .operators import time_derivative as time_derivative
 from .problems import Dirichlet as Dirichlet
+from .problems import Free as Free
 from .problems import Initial as Initial
 from .problems import Neumann as Neumann
 from .problems import Problem as Problem

@@ -79,6 +79,7 @@ class Estimator(eqx.Module):
         batch: Batch,
         key: Array,
         series: Any = None,
+        integrals: dict[str, Array] | None = None,
     ) -> Estimate:
         """The estimate, once the nodes of the field's gradient are drawn.
 
@@ -86,6 +87,7 @@ class Estimator(eqx.Module):
 
         - `series`: the corrections of a conserved field at the times of the batch,
             where they are known already.
+        - `integrals`: those in the equation, at each point, likewise.
         """
 
 
@@ -100,10 +102,12 @@ class _Drawn(Estimator):
         batch: Batch,
         key: Array,
         series: Any = None,
+        integrals: dict[str, Array] | None = None,
     ) -> Estimate:
         own: Any = self
         operators = self.draw(residual.operator, key)
-        parts = residual.evaluations(u, batch, operators, own.path, own.chunk, series)
+        options = (own.path, own.chunk, series, integrals)
+        parts = residual.evaluations(u, batch, operators, *options)
         return self.combine(*parts)
 
     @abc.abstractmethod

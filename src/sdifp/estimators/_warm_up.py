@@ -45,8 +45,9 @@ class WarmUp(Estimator):
         batch: Batch,
         key: Array,
         series: Any = None,
+        integrals: dict[str, Array] | None = None,
     ) -> Estimate:
-        return self.late.estimate(residual, u, batch, key, series)
+        return self.late.estimate(residual, u, batch, key, series, integrals)
 
     def at(self, step: Int[Array, ""], switched: Bool[Array, ""]) -> Estimator:
         """The estimator of one step of a window; `switched` tells whether an audit has
@@ -69,9 +70,10 @@ class _Either(Estimator):
         batch: Batch,
         key: Array,
         series: Any = None,
+        integrals: dict[str, Array] | None = None,
     ) -> Estimate:
         # As arguments of the branches: what they close over they cannot differentiate.
-        given = (residual, u, batch, key, series)
+        given = (residual, u, batch, key, series, integrals)
         arrays, static = eqx.partition(given, eqx.is_array)
         late, early = (
             lambda arrays, e=e: e.estimate(*eqx.combine(arrays, static)).loss

@@ -15,6 +15,10 @@ from ._gradient import Exact as Exact
 from ._gradient import GradientMode as GradientMode
 from ._gradient import MiniBatch as MiniBatch
 from ._gradient import Subsampled as Subsampled
+from ._integrals import Jets as Jets
+from ._integrals import densities_at as densities_at
+from ._integrals import integrals_at as integrals_at
+from ._integrals import jets_at as jets_at
 from ._interpolated import Interpolated as Interpolated
 from ._lagged import Lagged as Lagged
 from ._positive_network import Positive as Positive
@@ -25,6 +29,8 @@ from ._protocol import PlainField as PlainField
 from ._protocol import PlainSlice as PlainSlice
 from ._protocol import as_field as as_field
 from ._protocol import at_time as at_time
+from ._protocol import evaluate as evaluate
+from ._protocol import over_times as over_times
 from ._slice import FieldSlice as FieldSlice
 from ._slice import TargetLike as TargetLike
 from ._slice import target_at as target_at

@@ -213,7 +213,7 @@ class NearOneTime(eqx.Module):
     profile: Profile | None = eqx.field(static=True)
 
     def __call__(
-        self, x: Float[Array, " d"], t: Float[Array, ""] | None
+        self, x: Float[Array, " d"], t: Float[Array, ""] | None = None
     ) -> Float[Array, ""]:
         """The value at one point; right to the order of the coefficients in t."""
         c, since = self.correction, since_time(t, self.time)

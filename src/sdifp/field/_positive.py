@@ -285,7 +285,7 @@ class NearOneTime(eqx.Module):
     family: ByExponent = eqx.field(static=True)
 
     def __call__(
-        self, x: Float[Array, " d"], t: Float[Array, ""] | None
+        self, x: Float[Array, " d"], t: Float[Array, ""] | None = None
     ) -> Float[Array, ""]:
         """The value at one point; right to the order of the coefficients in t."""
         known = at_time_near(self.series, since_time(t, self.time))

@@ -25,6 +25,11 @@ class Positive(eqx.Module):
     net: Callable[..., Array]
     map: PositiveMap = eqx.field(static=True)
 
+    def with_net(self, net: Callable[..., Array]) -> "Positive":
+        """The same with another network inside of what is made positive."""
+        inner: Any = self.net
+        return Positive(inner.with_net(net), self.map)
+
     def __call__(
         self, x: Float[Array, " d"], t: ArrayLike | None = None
     ) -> Float[Array, "..."]:

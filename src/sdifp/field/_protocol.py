@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, ArrayLike, Float
 
 from .._mesh import device_local
@@ -96,13 +97,18 @@ class PlainField(DeterministicField):
     def expand(self, t: Array | None, order: int) -> None:
         del t, order
 
-    def at(self, t: Array) -> "PlainSlice":
+    def at(self, t: Array | None = None) -> "PlainSlice":
         """The function at one time."""
         return PlainSlice(self.net, t)
 
     def over(self, net: Callable[..., Array]) -> "PlainField":
         """The same with another network."""
         return PlainField(net)
+
+    def on(self, rule: Any) -> "PlainField":
+        """The same: nothing is integrated."""
+        del rule
+        return self
 
     def check(self, times: Any = None) -> None:
         """Nothing is prescribed."""
@@ -115,7 +121,7 @@ class PlainSlice(eqx.Module):
     """A function of x and t at one time."""
 
     function: Any
-    time: Array
+    time: Array | None
 
     scale = None
     shift = None
@@ -123,7 +129,7 @@ class PlainSlice(eqx.Module):
     @device_local()
     def __call__(self, x: Float[Array, " d"]) -> Array:
         """The value at one point."""
-        return self.function(x, self.time)
+        return evaluate(self.function, x, self.time)
 
 
 def as_field(u: Any) -> Any:
@@ -131,9 +137,17 @@ def as_field(u: Any) -> Any:
     return u if isinstance(u, Field) else PlainField(u)
 
 
-def at_time(u: Any, t: Array) -> Any:
+def at_time(u: Any, t: Array | None) -> Any:
     """A field, or any function of x and t, at one time, with its quadrature done."""
     return as_field(u).at(t)
+
+
+def over_times(function: Callable[[Any], Any], times: Array | None) -> Any:
+    """What a function gives at each of some times, one after the other, on a first
+    axis; without time that has one entry."""
+    if times is None:
+        return jax.tree.map(lambda a: a[None], function(None))
+    return jax.lax.map(function, times)
 
 
 def evaluate(net: Callable[..., Array], x: Array, time: ArrayLike | None) -> Array:

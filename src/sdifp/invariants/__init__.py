@@ -3,11 +3,16 @@
 One class per file. Nothing here depends on JAX or PyTorch.
 """
 
+from ._arguments import parameters as parameters
+from ._arguments import value_of as value_of
 from ._density import Density as Density
 from ._dirichlet_energy import DirichletEnergy as DirichletEnergy
 from ._errors import Drift as Drift
 from ._errors import drift as drift
 from ._errors import relative_errors as relative_errors
+from ._integral import Integral as Integral
+from ._integral import integrals_from as integrals_from
+from ._integral import unknown_arguments as unknown_arguments
 from ._invariant import At as At
 from ._invariant import ComponentInvariant as ComponentInvariant
 from ._invariant import Invariant as Invariant

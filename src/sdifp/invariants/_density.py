@@ -1,11 +1,11 @@
 """The integral of any density, measured and never enforced."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ._arguments import parameters, value_of
+from ._integral import unknown_arguments
 from ._invariant import At, Invariant, check_function
 
 _ARGUMENTS = ("x", "t", "u", "grad")
@@ -42,20 +42,9 @@ class Density(Invariant):
 
     def __post_init__(self) -> None:
         check_function(self.name, "function", self.function)
-        known = parameters(self.function)
-        by_name = (
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            inspect.Parameter.KEYWORD_ONLY,
-        )
-        other = [
-            p.name
-            for p in known
-            if p.default is p.empty
-            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            and not (p.kind in by_name and p.name in _ARGUMENTS)
-        ]
+        other = unknown_arguments(self.function, _ARGUMENTS)
         if other or not self._takes:
-            given = ", ".join(p.name for p in known)
+            given = ", ".join(p.name for p in parameters(self.function))
             raise ValueError(
                 f"function of {self.name} must take arguments named x, t, u or grad, "
                 f"got one of ({given})"

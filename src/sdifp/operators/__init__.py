@@ -16,6 +16,7 @@ from ._batch import PointFunction as PointFunction
 from ._batch import batch_of as batch_of
 from ._batch import in_chunks as in_chunks
 from ._batch import mapped_over as mapped_over
+from ._functional import Functional as Functional
 from ._operator import Operator as Operator
 from ._operator import advection as advection
 from ._operator import biharmonic as biharmonic
@@ -36,7 +37,7 @@ from ._samplers import groups_of as groups_of
 
 # fmt: off
 __all__ = [
-    "AppliedOperator", "Coordinates", "Gaussian", "Operator", "Plan", "Rademacher",
+    "AppliedOperator", "Coordinates", "Functional", "Gaussian", "Operator", "Plan", "Rademacher",
     "Residual", "Sampler", "advection", "biharmonic", "derivative", "fokker_planck",
     "laplacian", "mixed_derivative", "mixed_derivatives", "reaction",
     "third_derivatives", "time_derivative",

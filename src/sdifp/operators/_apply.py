@@ -1,7 +1,8 @@
 """An operator applied to a field: at one point or many."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -157,15 +158,15 @@ class Evaluation(eqx.Module):
     local: Callable[..., Array] | None
     "of the value, the gradient, the point and, if there is one, the time"
     needs_value: bool = eqx.field(static=True)
-    data: tuple[Any, Float[Array, " n"] | None]
-    "for each point: its coefficients, and what is known before the pass"
+    data: tuple[Any, Float[Array, " n"] | None, dict[str, Array]]
+    "for each point: its coefficients, what is known before the pass, and integrals"
 
     @device_local()
     def at_point(
         self, x: Array, t: Array | None, token: Array | None, data: Any
     ) -> Float[Array, ""]:
         """The value at one point, from its data."""
-        (series, known), u = data, self.applied.u
+        (series, known, integrals), u = data, self.applied.u
         point = self.applied.operator.at_point(x, t)
 
         def of(function: Function) -> Derivatives:
@@ -192,7 +193,7 @@ class Evaluation(eqx.Module):
             out = out + point.zero * found.value
         if self.local is not None:
             u, grad = found.value, found.gradient
-            term = call("local", self.local, u=u, grad=grad, x=x, t=t)
+            term = call("local", self.local, integrals, u=u, grad=grad, x=x, t=t)
             out = out + one_number("local", term)
         return out if known is None else out + known
 
@@ -214,6 +215,7 @@ def evaluations(
     local: Callable[..., Array] | None = None,
     known: Array | None = None,
     series: Any = None,
+    integrals: Mapping[str, Array] = MappingProxyType({}),
 ) -> list[Evaluation]:
     """Some operators on the same function, each with the same local term, and with
     numbers for each point that are added; what they share is computed once.
@@ -221,6 +223,7 @@ def evaluations(
     **Arguments:**
 
     - `series`: the corrections at the times of the batch, where they are known already.
+    - `integrals`: for the local term, by name, at each point.
     """
     u = applied[0].u
     kinds = [a.operator.kinds(*batch.first) for a in applied]
@@ -238,7 +241,8 @@ def evaluations(
         own = known
         if kind.acceleration is not None:
             own = add(own, over_batch(functools.partial(_acceleration, a), batch))
-        out.append(Evaluation(a, batch, local, needs_value, (series, own)))
+        data = (series, own, dict(integrals))
+        out.append(Evaluation(a, batch, local, needs_value, data))
     return out
 
 

@@ -1,6 +1,7 @@
 """Coefficients of operators: numbers, arrays, or functions of (x, t)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import equinox as eqx
@@ -13,15 +14,26 @@ CoefficientLike = ArrayLike | Sequence[Any] | Callable[..., Array]
 """A number, an array, or a function of (x, t), of x alone where there is no time."""
 
 
-def call(name: str, function: Callable[..., Any], **arguments: Any) -> Any:
+def call(
+    name: str,
+    function: Callable[..., Any],
+    by_name: Mapping[str, Any] = MappingProxyType({}),
+    **arguments: Any,
+) -> Any:
     """What a user's function gives at one point, of (x, t), or of x where the time is
-    None. Raises a sentence that names it where it cannot be called like that."""
+    None. Raises a sentence that names it where it cannot be called like that.
+
+    **Arguments:**
+
+    - `by_name`: arguments that are given by their names.
+    """
     given = {k: a for k, a in arguments.items() if k != "t" or a is not None}
     try:
-        return function(*given.values())
+        return function(*given.values(), **by_name)
     except TypeError as error:
+        every = ", ".join([*given, *(f"{k}={k}" for k in by_name)])
         raise ValueError(
-            f"{name} cannot be evaluated as {name}({', '.join(given)}) at a point of "
+            f"{name} cannot be evaluated as {name}({every}) at a point of "
             f"shape {arguments['x'].shape}: {str(error).splitlines()[0]}"
         ) from error
 

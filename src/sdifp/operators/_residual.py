@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._mesh import device_local
-from ..field import as_field
+from ..field import as_field, integrals_at
+from ..invariants import Integral, integrals_from
+from ..quadrature import QuadratureRule
 from ..taylor import Automatic, Path
 from ._apply import AppliedOperator, Evaluation, evaluations
 from ._batch import Batch, batch_of, over_batch
@@ -31,6 +34,12 @@ class Residual(eqx.Module):
     - `remainder`: what fits in none of these, added: a function of (u, x, t), or of
         (u, x), with u the whole field, which it may differentiate as it likes. It costs
         passes of its own.
+    - `integrals`: integrals of the field over the domain that stand in the equation, a
+        function by each name: `{"mass": lambda u: u}`. The local term receives them as
+        arguments of these names. Each is a function of those of `x`, `t`, `u` and
+        `grad` that it names; one that names `y` too is a kernel, integrated over y
+        against `u` and `grad` there: `{"memory": lambda x, y, u: k(x - y) * u}`. They
+        are computed on the rule of a conserved field.
 
     Examples:
         >>> import jax.numpy as jnp, sdifp
@@ -47,8 +56,16 @@ class Residual(eqx.Module):
     local: Callable[..., Array] | None = None
     source: Callable[..., Array] | None = None
     remainder: Callable[..., Array] | None = None
+    integrals: tuple[Integral, ...] = eqx.field(
+        static=True, default=(), converter=integrals_from
+    )
 
     def __check_init__(self) -> None:
+        if self.integrals and self.local is None:
+            raise ValueError(
+                f"integrals have no effect without a local term, which receives them, "
+                f"got {', '.join(one.name for one in self.integrals)}"
+            )
         if not isinstance(self.operator, Operator):
             raise TypeError(
                 f"operator must be an Operator, such as laplacian(), got "
@@ -67,11 +84,20 @@ class Residual(eqx.Module):
         *,
         path: Path = Automatic(),
         chunk: int | None = None,
+        rule: QuadratureRule | None = None,
     ) -> Float[Array, "..."]:
         """The residual at one point or many, laid out as for an operator, whose options
-        it takes."""
+        it takes.
+
+        **Arguments:**
+
+        - `rule`: of the integrals; by default that of a conserved field.
+        """
         batch, shape = batch_of(u, x, t)
-        (one,) = self.evaluations(u, batch, [self.operator], path, chunk)
+        known = self.integrals_at(u, batch, rule)
+        (one,) = self.evaluations(
+            u, batch, [self.operator], path, chunk, integrals=known
+        )
         return one.values(shape != ()).reshape(shape)
 
     def evaluations(
@@ -82,10 +108,57 @@ class Residual(eqx.Module):
         path: Path = Automatic(),
         chunk: int | None = None,
         series: Any = None,
+        integrals: dict[str, Array] | None = None,
     ) -> list[Evaluation]:
-        """The residual on a batch with each of some operators in place of its own."""
+        """The residual on a batch with each of some operators in place of its own.
+
+        **Arguments:**
+
+        - `series`, `integrals`: where they are known already.
+        """
         applied = [AppliedOperator(a, u, path, chunk) for a in operators]
-        return evaluations(applied, batch, self.local, self._known(u, batch), series)
+        if integrals is None:
+            integrals = self.integrals_at(u, batch, None)
+        known = self._known(u, batch)
+        return evaluations(applied, batch, self.local, known, series, integrals)
+
+    def integrals_at(
+        self, u: Any, batch: Batch, rule: QuadratureRule | None
+    ) -> dict[str, Float[Array, " n"]]:
+        """The integrals in the equation, by name, at each point of a batch."""
+        if not self.integrals:
+            return {}
+        field = as_field(u)
+        rule = getattr(field, "rule", None) if rule is None else rule
+        if rule is None:
+            raise ValueError(
+                f"rule must be given for the integrals "
+                f"{', '.join(one.name for one in self.integrals)} of a function that "
+                f"is not a conserved field"
+            )
+
+        def at(x: Array, t: Array | None) -> dict[str, Array]:
+            now = field if field.is_slice else field.at(t)
+            time = field.time if field.is_slice else t
+            mode = field.gradient
+            found = integrals_at(self.integrals, now, rule, mode, x, time)
+            return self.at_points(found, len(x))
+
+        found = jax.vmap(at, (0, None if batch.t is None else 0))(batch.x, batch.t)
+        return {name: values.reshape(-1) for name, values in found.items()}
+
+    def at_point(
+        self, u: Any, x: Array, t: Array | None, integrals: dict[str, Array]
+    ) -> Float[Array, ""]:
+        """The residual at one point, with integrals that are known there."""
+        batch, _ = batch_of(u, x, t)
+        known = self.at_points(integrals, 1)
+        (one,) = self.evaluations(u, batch, [self.operator], integrals=known)
+        return one.values(False)[0]
+
+    def at_points(self, found: dict[str, Array], n: int) -> dict[str, Array]:
+        """Integrals at one time as one number for each of n points."""
+        return {name: jnp.broadcast_to(a, (n,)) for name, a in found.items()}
 
     def _known(self, u: Any, batch: Batch) -> Array | None:
         """What does not come from the pass through the network, at each point."""

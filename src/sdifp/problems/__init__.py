@@ -9,6 +9,7 @@ from ._manufactured import manufactured as manufactured
 from ._problem import DEFAULT_NAME as DEFAULT_NAME
 from ._problem import Condition as Condition
 from ._problem import Dirichlet as Dirichlet
+from ._problem import Free as Free
 from ._problem import Initial as Initial
 from ._problem import Neumann as Neumann
 from ._problem import Problem as Problem
@@ -18,7 +19,7 @@ from ._wave import wave as wave
 # What users find here; the other names are for the rest of the library.
 # fmt: off
 __all__ = [
-    "Condition", "Dirichlet", "Initial", "Neumann", "Problem", "advection",
+    "Condition", "Dirichlet", "Free", "Initial", "Neumann", "Problem", "advection",
     "fokker_planck", "heat_dirichlet", "kdv", "manufactured", "reaction_diffusion",
     "wave",
 ]

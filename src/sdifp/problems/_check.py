@@ -1,6 +1,8 @@
 """Whether the parts of a problem agree with each other, and two problems as well."""
 
 import math
+import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -9,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..field import ConservedField, PlainSlice, conserve
+from ..field import ConservedField, PlainSlice, conserve, jets_at, over_times, positive
 from ..invariants import At, Invariant, read_rows
 from ..quadrature import QuadratureRule
 
@@ -27,6 +29,8 @@ _TIMES = (0.0, 0.21, 0.55, 1.0)
 _SCATTERED = (0.07, 0.43, 0.91)
 # How many times their estimated error integrals may differ by: the estimate is rough.
 _SAFETY = 10.0
+# Nodes of the rule of integrals and functionals in a fingerprint.
+_FEW_NODES = 64
 # Axes whose walls are looked at: some stand for all of them in high dimension.
 _AXES = 3
 
@@ -45,8 +49,9 @@ def check_problem(problem: "Problem", key: Array) -> None:
     points = problem.domain.sample(for_points, _POINTS)
     rules = _rules(problem, for_rules)
     found = jax.tree.map(np.asarray, once(_look)(problem, points, rules))
-    if not np.all(np.isfinite(found["initial"])):
-        raise ValueError("initial must be finite on the whole box, and is not")
+    for name, values in found["data"].items():
+        if not np.all(np.isfinite(values)):
+            raise ValueError(f"{name} must be finite on the whole box, and is not")
     for names, (one, other, unit, allowed) in found["pairs"].items():
         unit = float(unit) or 1.0
         worst = float(np.max(np.abs(one - other)))
@@ -56,17 +61,49 @@ def check_problem(problem: "Problem", key: Array) -> None:
                 f"size of the field"
             )
     by_kind = {i.kind: found["targets"][i.name] for i in problem.prescribed}
-    _check_feasible(by_kind, problem.duration, tolerance)
+    _check_feasible(by_kind, _times(problem), tolerance)
     _check_integrals(problem, found, tolerance)
     _check_correction(problem, rules[0])
+    _warn_of_zero(problem, points)
+
+
+def _warn_of_zero(problem: "Problem", points: Array) -> None:
+    """Warn where u = 0 solves a steady problem and nothing keeps a network from it."""
+    if not problem.is_steady or problem.prescribed:
+        return
+    rule = problem.rule(_FEW_NODES, jax.random.key(0))
+    residual, functional = problem.residual, problem.functional
+
+    def slope(points: Array) -> Array:
+        zero = lambda x: jnp.zeros((), x.dtype)
+        if residual is not None:
+            at = lambda x: residual(zero, x, rule=rule)
+            return jnp.max(jnp.abs(jax.vmap(at)(points)))
+        assert functional is not None
+        nodes, weights = rule.at(jnp.arange(rule.size))
+        jets = jets_at(zero, nodes)
+        volume = rule.domain.volume
+        found, _ = functional.local_jets(nodes, weights, jets, volume)
+        return jnp.max(jnp.abs(found.u)) + jnp.max(jnp.abs(found.grad))
+
+    if float(once(slope)(points)) == 0.0:
+        warnings.warn(
+            f"{problem.name} is solved by u = 0 and prescribes no integral: a network "
+            f"that is trained on it goes there. Give it an invariant, such as "
+            f"squared_norm=1.0",
+            stacklevel=2,
+        )
 
 
 def _check_conditions(problem: "Problem") -> None:
     """Refuse walls at which nothing is said of u: the solution is not unique then, and
     a network that is trained converges to any of them."""
     free = np.flatnonzero(~problem.domain.periodic & ~np.asarray(problem.neumann))
-    # A profile vanishes on all walls that are not Neumann, which is looked at below.
-    if problem.profile is not None or not free.size:
+    # A profile vanishes on all walls that are not Neumann, which is looked at below. A
+    # functional has natural conditions.
+    declared = problem.is_free
+    given = problem.profile is not None or problem.functional is not None
+    if given or declared or not free.size:
         return
     named = ", ".join(map(str, free[:_AXES])) + (", ..." if free.size > _AXES else "")
     axes, walls = ("axis", "its") if free.size == 1 else ("axes", "their")
@@ -74,8 +111,8 @@ def _check_conditions(problem: "Problem") -> None:
         f"{problem.name} has no boundary condition on {axes} {named} of its box: give "
         f"the box periodic=True there, or the problem Neumann() (the normal derivative "
         f"vanishes) or Dirichlet(profile) with a profile that vanishes on {walls} "
-        f"walls (u = 0) among its conditions. check=False (--no-check) trains without "
-        f"a condition, for an equation that needs none"
+        f"walls (u = 0) among its conditions, or Free() for an equation that needs "
+        f"none there"
     )
 
 
@@ -83,29 +120,56 @@ def _look(
     problem: "Problem", points: Array, rules: list[QuadratureRule]
 ) -> dict[str, Any]:
     """Everything that is compared, in one program."""
-    initial, reference, zero = problem.initial, problem.reference, jnp.zeros(())
-    times = jnp.asarray(_TIMES, float) * problem.duration
-    start = jax.vmap(initial)(points)
-    size = jnp.max(jnp.abs(start))
-    pairs = _walls(problem, points, jnp.where(size > 0.0, size, 1.0))
+    zero = jnp.zeros(())
+    times = _times(problem)
+    data = _data(problem)
+    values = {name: jax.vmap(function)(points) for name, function in data.items()}
+    pairs: dict[str, _Pair] = {}
+    for name, function in data.items():
+        size = jnp.max(jnp.abs(values[name]))
+        size = jnp.where(size > 0.0, size, 1.0)
+        pairs |= _walls(problem, name, function, points, size)
     integrals = {
-        "initial": _integrals(problem, rules, lambda x, t: initial(x), zero[None])
+        name: _integrals(
+            problem,
+            rules,
+            lambda x, *t, f=function: f(x),
+            None if times is None else zero[None],
+        )
+        for name, function in data.items()
     }
-    if reference is not None:
+    if problem.initial is not None and problem.reference is not None:
+        (reference,), start = problem.references, values["initial"]
         rate = lambda x: jax.jvp(
             lambda t: reference(x, t), (zero,), (jnp.ones_like(zero),)
         )
         value, slope = jax.vmap(rate)(points)
+        size = jnp.max(jnp.abs(start))
         pairs["reference at time 0 and initial"] = (value, start, size, 1.0)
         if problem.velocity is not None:
             velocity = jax.vmap(problem.velocity)(points)
             names = "the time derivative of reference at time 0 and velocity"
             pairs[names] = (slope, velocity, jnp.max(jnp.abs(velocity)), 10.0)
         integrals["reference"] = _integrals(problem, rules, reference, times)
-    target = lambda i: jax.lax.map(lambda t: problem.mean_target(i, t), times)
+    target = lambda i: over_times(lambda t: problem.mean_target(i, t), times)
     targets = {invariant.name: target(invariant) for invariant in problem.prescribed}
-    out = {"initial": start, "pairs": pairs, "integrals": integrals}
+    out = {"data": values, "pairs": pairs, "integrals": integrals}
     return out | {"targets": targets}
+
+
+def _times(problem: "Problem") -> Array | None:
+    """The times that are looked at; None for a steady problem."""
+    if problem.is_steady:
+        return None
+    return jnp.asarray(_TIMES, float) * problem.duration
+
+
+def _data(problem: "Problem") -> dict[str, Callable[[Array], Array]]:
+    """The functions of x that must have the conditions and the integrals, by name."""
+    if problem.initial is not None:
+        return {"initial": problem.initial}
+    names = ["reference", *(f"reference {k}" for k in range(1, 99))]
+    return dict(zip(names, problem.references, strict=False))
 
 
 def _rules(problem: "Problem", key: Array) -> list[QuadratureRule]:
@@ -118,14 +182,17 @@ def _rules(problem: "Problem", key: Array) -> list[QuadratureRule]:
 
 
 def _integrals(
-    problem: "Problem", rules: list[QuadratureRule], function: Any, times: Array
+    problem: "Problem",
+    rules: list[QuadratureRule],
+    function: Any,
+    times: Array | None,
 ) -> Array:
     """The mean of the rows of each invariant on each rule (first axis) at each time
     (second)."""
     at = lambda rule, t: problem.means_of(
         problem.invariants, rule, PlainSlice(function, t), t
     )
-    over = lambda rule: jax.lax.map(lambda t: at(rule, t), times)
+    over = lambda rule: over_times(lambda t: at(rule, t), times)
     return jnp.stack([over(rule) for rule in rules])
 
 
@@ -133,38 +200,46 @@ _Pair = tuple[Array, Array | float, Array, float]
 """Two values that must be the same, their unit, and how much they may differ."""
 
 
-def _walls(problem: "Problem", points: Array, size: Array) -> dict[str, _Pair]:
-    """What must hold on the walls, by the names of both sides."""
-    box, initial = problem.domain, problem.initial
+def _walls(
+    problem: "Problem",
+    name: str,
+    function: Callable[[Array], Array],
+    points: Array,
+    size: Array,
+) -> dict[str, _Pair]:
+    """What must hold on the walls of a function of x, by the names of both sides."""
+    box = problem.domain
     out: dict[str, _Pair] = {}
     for k in range(min(box.dimension, _AXES)):
         low, high = (points.at[:, k].set(float(b[k])) for b in (box.lower, box.upper))
         walls = jnp.concatenate([low, high])
         if box.periodic[k]:
-            names = f"initial on one wall of the periodic axis {k} and the other"
-            out[names] = (jax.vmap(initial)(low), jax.vmap(initial)(high), size, 1.0)
+            names = f"{name} on one wall of the periodic axis {k} and the other"
+            out[names] = (jax.vmap(function)(low), jax.vmap(function)(high), size, 1.0)
         elif problem.neumann[k]:
-            slope = jax.vmap(lambda x, k=k: jax.grad(initial)(x)[k])(walls)
-            names = f"the slope of initial at a wall of axis {k} and zero"
+            slope = jax.vmap(lambda x, k=k: jax.grad(function)(x)[k])(walls)
+            names = f"the slope of {name} at a wall of axis {k} and zero"
             # Data that die out before the wall are as good as even.
             out[names] = (slope, 0.0, size / float(box.width[k]), 1e3)
         elif problem.profile is not None:
-            for name, part in {"profile": problem.profile, "initial": initial}.items():
-                names = f"{name} on a wall of axis {k} and zero"
+            for what, part in {"profile": problem.profile, name: function}.items():
+                names = f"{what} on a wall of axis {k} and zero"
                 out[names] = (jax.vmap(part)(walls), 0.0, size, 1.0)
     return out
 
 
 def _check_feasible(
-    targets: dict[str, np.ndarray], duration: float, tolerance: float
+    targets: dict[str, np.ndarray], times: Array | None, tolerance: float
 ) -> None:
     if not {"mass", "squared_norm"} <= targets.keys():
         return
     both = (targets[name].tolist() for name in ("mass", "squared_norm"))
-    for part, mean, square in zip(_TIMES, *both, strict=True):
+    known = [None] if times is None else times.tolist()
+    for t, mean, square in zip(known, *both, strict=True):
         if square < mean**2 * (1.0 - tolerance):
+            at = "" if t is None else f" at t = {t:g}"
             raise ValueError(
-                f"squared_norm and mass disagree at t = {part * duration:g}: a field "
+                f"squared_norm and mass disagree{at}: a field "
                 f"with the mean {mean:.6g} has a mean square of at least "
                 f"{mean**2:.6g}, but the squared_norm target is {square:.6g}"
             )
@@ -175,21 +250,26 @@ def _check_correction(problem: "Problem", rule: QuadratureRule) -> None:
     at some times."""
     if not problem.prescribed:
         return
+    trial: Any = _steady_trial if problem.is_steady else _trial
     u = conserve(
-        _trial, rule, invariants=problem.invariants, profile=problem.shift_profile
+        positive(trial) if problem.positive else trial,
+        rule,
+        invariants=problem.invariants,
+        profile=problem.shift_profile,
     )
     if not u.prescribed.groups:
         # One scale and one shift: their targets have been compared already.
         return
-    times = jnp.asarray(_TIMES, float) * problem.duration
-    for t, hopeless in zip(times, once(_hopeless)(u, times), strict=True):
-        if bool(hopeless):
+    times = _times(problem)
+    hopeless = once(_hopeless)(u, times)
+    for t, wrong in zip([None] if times is None else times, hopeless, strict=True):
+        if bool(wrong):
             u.at(t).check()
 
 
-def _hopeless(u: ConservedField, times: Array) -> Array:
+def _hopeless(u: ConservedField, times: Array | None) -> Array:
     """Whether a field cannot meet its targets, at each of some times."""
-    return jax.lax.map(lambda t: u.at(t).is_hopeless, times)
+    return over_times(lambda t: u.at(t).is_hopeless, times)
 
 
 def _check_integrals(
@@ -206,8 +286,9 @@ def _check_integrals(
             weight = best_of(np.broadcast_to(measured.weight, measured.size.shape))
             spread = np.abs(measured.value - means).max(0)
             for i, mean in enumerate(means):
-                when = _TIMES[i] * problem.duration
-                at = "" if what == "initial" else f" at t = {when:g}"
+                at = ""
+                if what == "reference" and not problem.is_steady:
+                    at = f" at t = {_TIMES[i] * problem.duration:g}"
                 if not np.isfinite(mean):
                     raise ValueError(f"the {invariant.words} of {what}{at} is {mean}")
                 if invariant.target is None:
@@ -232,7 +313,9 @@ def fingerprint(problem: "Problem") -> dict[str, str]:
     found = {k: np.asarray(v) for k, v in once(_values)(problem).items()}
     values = {k: " ".join(f"{x:.4e}" for x in v) for k, v in found.items()}
     box = f"{problem.domain.dimension} axes"
-    return {"domain": box, "duration": f"{problem.duration:.4e}", **values}
+    known = "none" if problem.is_steady else f"{problem.duration:.4e}"
+    sign = {"positive": "yes"} if problem.positive else {}
+    return {"domain": box, "duration": known, **sign, **values}
 
 
 def _values(problem: "Problem") -> dict[str, Array]:
@@ -240,7 +323,9 @@ def _values(problem: "Problem") -> dict[str, Array]:
     # Scattered, and never on a wall.
     k = np.arange(1.0, len(_SCATTERED) * d + 1).reshape(-1, d)
     x = problem.domain.from_unit(jnp.asarray(0.02 + 0.96 * (k * math.sqrt(2.0) % 1.0)))
-    t = jnp.asarray(_SCATTERED, x.dtype) * problem.duration
+    steady = problem.is_steady
+    t = None if steady else jnp.asarray(_SCATTERED, x.dtype) * problem.duration
+    trial: Any = _steady_trial if steady else _trial
     functions: dict[str, Any] = {
         name: lambda x, t, f=f: f(x)
         for name in ("initial", "velocity", "profile")
@@ -250,10 +335,19 @@ def _values(problem: "Problem") -> dict[str, Array]:
         f"invariant {one.name}": lambda x, t, i=one: _invariant_at(problem, i, x, t)
         for one in problem.invariants
     }
-    functions["equation"] = lambda x, t: problem.equation(_trial, x, t)
-    if problem.reference is not None:
-        functions["reference"] = problem.reference
-    return {name: jax.vmap(f)(x, t).reshape(-1) for name, f in functions.items()}
+    names = ["reference", *(f"reference {k}" for k in range(1, 99))]
+    for name, one in zip(names, problem.references, strict=False):
+        functions[name] = one if not steady else lambda x, t, f=one: f(x)
+    over = lambda f: jax.vmap(f, (0, None if steady else 0))(x, t).reshape(-1)
+    out = {name: over(f) for name, f in functions.items()}
+    rule = problem.rule(_FEW_NODES, jax.random.key(0))
+    if problem.functional is not None:
+        out["equation"] = problem.functional(trial, rule)[None]
+    elif problem.residual is not None:
+        residual = problem.residual
+        at = lambda x, t: residual(trial, x, t, rule=rule)
+        out["equation"] = over(at)
+    return out
 
 
 def _trial(x: Array, t: Array) -> Array:
@@ -261,11 +355,15 @@ def _trial(x: Array, t: Array) -> Array:
     return jnp.exp(0.3 * t) * jnp.sin(jnp.sum(x) / math.sqrt(x.size) + t)
 
 
+def _steady_trial(x: Array) -> Array:
+    return _trial(x, jnp.asarray(0.4, x.dtype))
+
+
 def _invariant_at(
-    problem: "Problem", invariant: Invariant, x: Array, t: Array
+    problem: "Problem", invariant: Invariant, x: Array, t: Array | None
 ) -> Array:
     """What is integrated at a point, and the target if there is one."""
-    now = PlainSlice(_trial, t)
+    now = PlainSlice(_steady_trial if t is None else _trial, t)
     slope = jax.jacfwd(now)(x)[None]
     density = invariant.density(At(now(x)[None], (0.0,), x, t, slope))
     if invariant.target is None:

@@ -13,8 +13,8 @@ from jaxtyping import Array
 from .._checks import output_of
 from .._domain import Box
 from ..field import TargetLike, check_densities, means_of, target_at
-from ..invariants import Invariant, Mass, SquaredNorm
-from ..operators import Residual
+from ..invariants import Integral, Invariant, Mass, SquaredNorm
+from ..operators import Functional, Residual
 from ..quadrature import QuadratureRule, rule_for
 
 DEFAULT_NAME = "problem"
@@ -59,38 +59,54 @@ class Neumann:
     axes: Sequence[int] | None = None
 
 
-Condition = Initial | Dirichlet | Neumann
+@dataclasses.dataclass(frozen=True, eq=False)
+class Free:
+    """Nothing is prescribed on the walls that are neither periodic nor Neumann, on
+    purpose: the equation needs nothing there, or the integrals do instead."""
+
+
+Condition = Initial | Dirichlet | Neumann | Free
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Problem:
-    """The facts of an initial value problem on a box: what is solved, not how.
+    """The facts of a problem on a box, in time or steady: what is solved, not how.
 
     **Arguments:**
 
     - `domain`: a `Box`; its periodic axes are periodic.
-    - `equation`: a `Residual`, zero where the equation holds.
-    - `conditions`: `Initial(u0)`, and `Dirichlet(profile)` or `Neumann()` for the walls
-        of axes that are not periodic.
-    - `interval`: the first and the last time, `(0.0, T)`.
+    - `equation`: a `Residual`, zero where the equation holds, or a `Functional`, which
+        the solution of a steady problem minimises.
+    - `conditions`: `Initial(u0)` where there is time, and `Dirichlet(profile)`,
+        `Neumann()` or `Free()` for the walls of axes that are not periodic. A
+        functional has natural conditions, and needs none.
+    - `interval`: the first and the last time, `(0.0, T)`; None for a steady problem,
+        whose functions are functions of x alone.
     - `invariants`: the integrals that are known, `[Mass(1.0), SquaredNorm(2.0)]`, any
         of `sdifp.invariants`; their targets are numbers or functions of t. One without
         a target, such as a `Density`, is measured and not enforced.
-    - `reference`: the solution, a function of one point and one time, if known.
+    - `reference`: the solution, a function of one point and one time (of one point, if
+        steady), if known. Where there are several solutions, such as u and -u, a tuple
+        of functions; errors are relative to the nearest of them.
     - `name`: for tables and messages; by default, that of the file which `sdifp train`
         is given.
     - `mass`, `squared_norm`: the short form of `Mass` and `SquaredNorm`.
+    - `positive`: whether the solution is positive. The network is then positive, too,
+        and corrected in such a way that it stays so; the mass must be prescribed.
+    - `minimum`: the value of the functional at the solution, if known.
     """
 
     domain: Box
-    equation: Residual
+    equation: Residual | Functional
     conditions: tuple[Condition, ...]
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     invariants: tuple[Invariant, ...]
-    reference: Callable[[Array, Array], Array] | None
+    reference: Callable[..., Array] | tuple[Callable[..., Array], ...] | None
     name: str
-    initial: Callable[[Array], Array] = dataclasses.field(init=False)
-    "u at the beginning"
+    positive: bool
+    minimum: float | None
+    initial: Callable[[Array], Array] | None = dataclasses.field(init=False)
+    "u at the beginning; None for a steady problem"
     velocity: Callable[[Array], Array] | None = dataclasses.field(init=False)
     "du/dt at the beginning, for equations of second order in time"
     profile: Callable[[Array], Array] | None = dataclasses.field(init=False)
@@ -101,60 +117,141 @@ class Problem:
     def __init__(
         self,
         domain: Box,
-        equation: Residual,
-        conditions: Sequence[Condition],
+        equation: Residual | Functional,
+        conditions: Sequence[Condition] = (),
         interval: tuple[float, float] | None = None,
         invariants: Sequence[Invariant] = (),
-        reference: Callable[[Array, Array], Array] | None = None,
+        reference: (
+            Callable[..., Array] | Sequence[Callable[..., Array]] | None
+        ) = None,
         name: str = DEFAULT_NAME,
         *,
         mass: TargetLike | None = None,
         squared_norm: TargetLike | None = None,
+        positive: bool = False,
+        minimum: float | None = None,
     ) -> None:
         if not isinstance(domain, Box):
             raise TypeError(f"domain must be a Box, got {domain!r}")
-        if not isinstance(equation, Residual):
-            raise TypeError(f"equation must be a Residual, got {equation!r}")
+        if not isinstance(equation, Residual | Functional):
+            raise TypeError(
+                f"equation must be a Residual or a Functional, got {equation!r}"
+            )
         short = ((Mass, mass), (SquaredNorm, squared_norm))
-        initial, dirichlet, neumann = _conditions(conditions)
+        found = _conditions(conditions)
+        initial, dirichlet, neumann = (
+            found.get(kind) for kind in (Initial, Dirichlet, Neumann)
+        )
+        several = isinstance(reference, Sequence)
         given = {
             "domain": domain,
             "equation": equation,
             "conditions": tuple(conditions),
-            "interval": _interval(interval),
+            "interval": _interval(interval, initial, conditions, equation),
             "invariants": (*(i(v) for i, v in short if v is not None), *invariants),
-            "reference": reference,
+            "reference": tuple(reference) if several else reference,
             "name": name,
-            "initial": initial.value,
-            "velocity": initial.velocity,
+            "positive": _boolean("positive", positive),
+            "minimum": _minimum(minimum, equation),
+            "initial": None if initial is None else initial.value,
+            "velocity": None if initial is None else initial.velocity,
             "profile": None if dirichlet is None else dirichlet.profile,
             "neumann": _neumann_axes(neumann, domain),
         }
         for key, value in given.items():
             object.__setattr__(self, key, value)
-        _check_invariants(self.invariants)
+        self._check_invariants()
         self._check_functions()
+
+    def _check_invariants(self) -> None:
+        _check_invariants(self.invariants)
+        for one in self.prescribed:
+            if self.is_steady and one.target.is_function:
+                raise ValueError(
+                    f"{one.name} must be a number for a problem without time, got a "
+                    f"function"
+                )
+        if self.positive:
+            if self.profile is not None:
+                raise ValueError(
+                    "positive must not be True beside Dirichlet(profile): a positive "
+                    "field does not vanish on a wall"
+                )
+            if not any(isinstance(one, Mass) for one in self.prescribed):
+                raise ValueError(
+                    "mass must be given for a positive solution: it is what scales it"
+                )
+        if self.functional is not None and self.functional.name in self._names:
+            raise ValueError(
+                f"invariants must not have the name of the functional, "
+                f"{self.functional.name}; give one of them another name"
+            )
+
+    @property
+    def _names(self) -> list[str]:
+        return [one.name for one in self.invariants]
 
     def _check_functions(self) -> None:
         d, dtype = self.domain.dimension, jnp.result_type(float)
-        at = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((d,), ()))
-        second = self.equation.operator.kinds(*at).acceleration is not None
-        if second and self.velocity is None:
-            raise ValueError(
-                "velocity must be given: the equation is of second order in time"
-            )
-        for name in ("initial", "velocity", "profile", "reference"):
-            function = getattr(self, name)
+        if self.residual is not None:
+            x, t = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((d,), ()))
+            kinds = self.residual.operator.kinds(x, None if self.is_steady else t)
+            second = kinds.acceleration is not None
+            if self.is_steady and (second or kinds.rate is not None):
+                raise ValueError(
+                    "interval must be given, (0.0, T): the equation has a derivative "
+                    "in time"
+                )
+            if second and self.velocity is None:
+                raise ValueError(
+                    "velocity must be given: the equation is of second order in time"
+                )
+        timed = [("reference", f, not self.is_steady) for f in self.references]
+        functions = [(n, getattr(self, n), False) for n in _OF_X] + timed
+        for name, function, has_time in functions:
             if function is None:
                 continue
-            shape = getattr(output_of(function, d, name == "reference"), "shape", None)
+            shape = getattr(output_of(function, d, has_time), "shape", None)
             if shape != ():
                 raise ValueError(
                     f"{name} must return one number for one point of shape ({d},), got "
                     f"shape {shape}"
                 )
         initial = self.initial
-        check_densities(self.invariants, lambda x, t: initial(x), d, True)
+        trial = lambda x, *t: jnp.sum(x) if initial is None else initial(x)
+        check_densities(self.invariants, trial, d, not self.is_steady)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether there is no time."""
+        return self.interval is None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it is said on purpose that walls have no condition."""
+        return any(isinstance(one, Free) for one in self.conditions)
+
+    @property
+    def residual(self) -> Residual | None:
+        """The equation, unless it is a functional."""
+        return self.equation if isinstance(self.equation, Residual) else None
+
+    @property
+    def functional(self) -> Functional | None:
+        """The equation, if it is a functional."""
+        return self.equation if isinstance(self.equation, Functional) else None
+
+    @property
+    def integrals(self) -> tuple[Integral, ...]:
+        """The integrals of the field that stand in the equation."""
+        return self.equation.integrals
+
+    @property
+    def references(self) -> tuple[Callable[..., Array], ...]:
+        """The solutions that are known."""
+        if self.reference is None:
+            return ()
+        return self.reference if isinstance(self.reference, tuple) else (self.reference,)
 
     @property
     def prescribed(self) -> tuple[Invariant, ...]:
@@ -168,7 +265,9 @@ class Problem:
 
     @property
     def duration(self) -> float:
-        """The length of the interval of time."""
+        """The length of the interval of time. Raises for a steady problem."""
+        if self.interval is None:
+            raise ValueError(f"{self.name} has no interval of time: it is steady")
         return self.interval[1] - self.interval[0]
 
     @property
@@ -183,10 +282,14 @@ class Problem:
         return self.profile if any(i.is_linear for i in self.prescribed) else None
 
     def rule(self, nodes: int, key: Array) -> QuadratureRule:
-        """The rule that suits the domain; the key matters above three dimensions."""
-        return rule_for(self.domain, nodes, neumann=self.neumann, key=key)
+        """The rule that suits the domain; the key matters above three dimensions. That
+        of a functional is randomised: a network learns to exploit nodes that stay."""
+        randomised = self.functional is not None
+        return rule_for(
+            self.domain, nodes, neumann=self.neumann, randomised=randomised, key=key
+        )
 
-    def mean_target(self, invariant: Invariant, t: Array | float) -> Array:
+    def mean_target(self, invariant: Invariant, t: Array | float | None) -> Array:
         """The target of an invariant that has one at a time, divided by the volume."""
         value = jnp.asarray(target_at(invariant.target, t), jnp.result_type(float))
         return value / self.domain.volume
@@ -196,7 +299,7 @@ class Problem:
         invariants: Sequence[Invariant],
         rule: QuadratureRule,
         u: Callable[[Array], Array],
-        t: Array,
+        t: Array | None,
     ) -> Array:
         """The means over the domain of the rows of some invariants, of a function of x
         at one time; `sdifp.invariants.read_rows` tells them apart."""
@@ -219,25 +322,44 @@ class Problem:
         check_problem(self, jax.random.key(0) if key is None else key)
 
 
-def _conditions(
-    given: Sequence[Condition],
-) -> tuple[Initial, Dirichlet | None, Neumann | None]:
-    """At most one condition of each kind, and the initial data for sure."""
+# What are functions of x alone.
+_OF_X = ("initial", "velocity", "profile")
+
+
+def _boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def _minimum(value: Any, equation: Residual | Functional) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(equation, Functional):
+        raise ValueError(f"minimum must be left out for a Residual, got {value!r}")
+    number = float(value)
+    if not np.isfinite(number):
+        raise ValueError(f"minimum must be finite, got {value!r}")
+    return number
+
+
+def _conditions(given: Sequence[Condition]) -> dict[type, Any]:
+    """At most one condition of each kind."""
     found: dict[type, Any] = {}
     for one in given:
-        if not isinstance(one, Initial | Dirichlet | Neumann):
+        if not isinstance(one, Condition):
             raise TypeError(
-                f"conditions must hold Initial, Dirichlet or Neumann, got {one!r}"
+                f"conditions must hold Initial, Dirichlet, Neumann or Free, got {one!r}"
             )
         if type(one) in found:
             raise ValueError(f"conditions must hold one {type(one).__name__} at most")
         found[type(one)] = one
-    if Initial not in found:
+    if Free in found and Dirichlet in found:
         raise ValueError(
-            f"conditions must hold Initial(u0), for only problems in time can be "
-            f"solved, got {[kind.__name__ for kind in found]}"
+            "conditions must not hold both Free and Dirichlet: both are of all walls "
+            "that are neither periodic nor Neumann"
         )
-    return found[Initial], found.get(Dirichlet), found.get(Neumann)
+    return found
 
 
 def _neumann_axes(given: Neumann | None, domain: Box) -> tuple[bool, ...]:
@@ -254,12 +376,34 @@ def _neumann_axes(given: Neumann | None, domain: Box) -> tuple[bool, ...]:
     return tuple(k in given.axes for k in range(domain.dimension))
 
 
-def _interval(given: tuple[float, float] | None) -> tuple[float, float]:
+def _interval(
+    given: tuple[float, float] | None,
+    initial: Initial | None,
+    conditions: Sequence[Condition],
+    equation: Residual | Functional,
+) -> tuple[float, float] | None:
+    if given is None:
+        if initial is not None:
+            raise ValueError(
+                "interval must be given, (0.0, T), beside Initial(u0); a steady "
+                "problem has neither"
+            )
+        return None
+    if isinstance(equation, Functional):
+        raise ValueError(
+            f"interval must be left out for a Functional, which has no time, got "
+            f"{given!r}"
+        )
+    if initial is None:
+        names = [type(one).__name__ for one in conditions]
+        raise ValueError(
+            f"conditions must hold Initial(u0) for a problem in time, got {names}"
+        )
     numbers = np.asarray(given)
     if numbers.shape != (2,) or not np.issubdtype(numbers.dtype, np.number):
         raise ValueError(
-            f"interval must be two times, (0.0, T), got {given!r}; steady problems are "
-            f"not supported yet"
+            f"interval must be two times, (0.0, T), or None for a steady problem, got "
+            f"{given!r}"
         )
     start, end = (float(t) for t in numbers)
     if start != 0.0 or not 0.0 < end < float("inf"):

@@ -16,6 +16,7 @@ from ._tensor import GaussLegendre as GaussLegendre
 from ._tensor import Midpoint as Midpoint
 from ._tensor import TensorRule as TensorRule
 from ._tensor import Trapezoid as Trapezoid
+from ._tensor import TwoPieces as TwoPieces
 from ._tensor import gauss_legendre as gauss_legendre
 from ._tensor import midpoint as midpoint
 from ._tensor import tensor as tensor
@@ -25,7 +26,7 @@ from ._tensor import trapezoid as trapezoid
 # fmt: off
 __all__ = [
     "AxisRule", "GaussLegendre", "Midpoint", "QuadratureRule", "Trapezoid",
-    "from_points", "gauss_legendre", "halton", "importance", "lattice", "midpoint",
-    "monte_carlo", "rule_for", "sobol", "tensor", "trapezoid",
+    "TwoPieces", "from_points", "gauss_legendre", "halton", "importance", "lattice",
+    "midpoint", "monte_carlo", "rule_for", "sobol", "tensor", "trapezoid",
 ]
 # fmt: on

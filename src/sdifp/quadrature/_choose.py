@@ -21,6 +21,7 @@ from ._tensor import (
     GaussLegendre,
     Midpoint,
     Trapezoid,
+    TwoPieces,
     tensor,
 )
 
@@ -41,6 +42,7 @@ def rule_for(
     tolerance: float | None = None,
     integrand: Callable[[Array], Array] | None = None,
     neumann: bool | Sequence[bool] | np.ndarray = False,
+    randomised: bool = False,
     key: Array | None = None,
     explain: bool = False,
 ) -> QuadratureRule:
@@ -58,6 +60,9 @@ def rule_for(
     - `integrand`: a function of one point; by default a smooth field of unit size
         that depends on all axes alike.
     - `neumann`: the axes on which the field is even across both walls.
+    - `randomised`: whether the rule must allow `resample`, as training on an energy
+        needs: on axes that are not periodic Gauss-Legendre on two pieces, whose border
+        is random.
     - `key`: needed in more than three dimensions, where rules are randomised.
     - `explain`: print what was chosen and why.
 
@@ -89,30 +94,36 @@ def rule_for(
             f"randomised, for example key=jax.random.key(0)"
         )
     if budget is not None:
-        rule, reason = _build(box, even, check_size("budget", budget), key)
+        rule, reason = _build(
+            box, even, check_size("budget", budget), key, randomised
+        )
     else:
         assert tolerance is not None
         if not tolerance > 0.0:
             raise ValueError(f"tolerance must be positive, got {tolerance}")
         function = integrand or functools.partial(_reference, box, even)
-        rule, reason = _search(box, even, tolerance, function, key)
+        rule, reason = _search(box, even, tolerance, function, key, randomised)
     if explain:
         print(f"{rule.name}, {rule.size} nodes: {reason}")
     return rule
 
 
 def _build(
-    box: Box, even: np.ndarray, budget: int, key: Array | None
+    box: Box, even: np.ndarray, budget: int, key: Array | None, randomised: bool
 ) -> tuple[QuadratureRule, str]:
     d = box.dimension
     if d <= _TENSOR_DIMENSIONS:
         n = int(min(budget, 2**24) ** (1.0 / d) + 1e-9)
-        families: list[type[AxisRule]] = [
-            Trapezoid if box.periodic[k] else Midpoint if even[k] else GaussLegendre
-            for k in range(d)
-        ]
         gauss = min(n, MOST_GAUSS_NODES)
-        rule = tensor(box, [f(gauss if f is GaussLegendre else n) for f in families])
+
+        def axis(k: int) -> AxisRule:
+            if box.periodic[k]:
+                return Trapezoid(n)
+            if randomised:
+                return TwoPieces(max(2, gauss - gauss % 2))
+            return Midpoint(n) if even[k] else GaussLegendre(gauss)
+
+        rule = tensor(box, [axis(k) for k in range(d)])
         axes = plural(d, "dimension")
         return rule, f"{axes}, so a tensor product, spectral where smooth"
     assert key is not None
@@ -138,6 +149,7 @@ def _search(
     tolerance: float,
     function: Callable[[Array], Array],
     key: Array | None,
+    randomised: bool,
 ) -> tuple[QuadratureRule, str]:
     def two_moments(x: Array) -> Array:
         value = jnp.asarray(function(x))
@@ -155,7 +167,7 @@ def _search(
             return (one - other) / np.array([np.sqrt(other[1]), other[1]])
 
     found, rule, how = np.inf, None, ""
-    for rule, reason, how, others in _candidates(box, even, key):
+    for rule, reason, how, others in _candidates(box, even, key, randomised):
         here = np.asarray(moments(rule))
         there = np.stack([np.asarray(moments(other)) for other in others])
         if box.dimension <= _TENSOR_DIMENSIONS:
@@ -178,7 +190,7 @@ def _search(
 
 
 def _candidates(
-    box: Box, even: np.ndarray, key: Array | None
+    box: Box, even: np.ndarray, key: Array | None, randomised: bool
 ) -> Iterator[tuple[QuadratureRule, str, str, list[QuadratureRule]]]:
     """Rules of growing size, each with the rules that judge it."""
     d = box.dimension
@@ -188,14 +200,15 @@ def _candidates(
         while n**d <= _LARGEST and 3 * n + 2 <= most:
             # Two finer grids, not nested in this one: a wave that one of them cannot
             # tell from a constant is seen by the other.
-            finer = [_build(box, even, k**d, key)[0] for k in (2 * n + 1, 3 * n + 2)]
-            yield *_build(box, even, n**d, key), "two finer grids", finer
+            build = lambda k: _build(box, even, k**d, key, randomised)
+            finer = [build(k)[0] for k in (2 * n + 1, 3 * n + 2)]
+            yield *build(n), "two finer grids", finer
             n *= 2
     else:
         assert key is not None
         size = _SMALLEST
         while size <= _LARGEST:
-            rule, reason = _build(box, even, size, key)
+            rule, reason = _build(box, even, size, key, randomised)
             rules = rule.replicates(jax.random.fold_in(key, 1), _REPLICATES)
             yield rule, reason, f"{_REPLICATES} independent randomisations", rules
             size *= 2

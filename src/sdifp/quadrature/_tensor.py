@@ -41,6 +41,8 @@ class AxisRule(abc.ABC):
     name: ClassVar[str]
     most: ClassVar[int] = 2**31 - 1
     "the largest n"
+    is_randomised: ClassVar[bool] = False
+    "whether a random number moves the nodes"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", check_size("n", self.n))
@@ -54,6 +56,11 @@ class AxisRule(abc.ABC):
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         """Nodes in [0, 1] and weights with sum 1, in float64."""
 
+    def moved(self, nodes: Array, weights: Array, by: Array) -> tuple[Array, Array]:
+        """The same nodes and weights, moved by a number in [0, 1]."""
+        del by
+        return nodes, weights
+
 
 @dataclasses.dataclass(frozen=True)
 class Trapezoid(AxisRule):
@@ -61,9 +68,13 @@ class Trapezoid(AxisRule):
     degree below `n`. For periodic axes."""
 
     name = "trapezoid"
+    is_randomised = True
 
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(self.n) / self.n, np.full(self.n, 1.0 / self.n)
+
+    def moved(self, nodes: Array, weights: Array, by: Array) -> tuple[Array, Array]:
+        return (nodes + by) % 1.0, weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +106,39 @@ class GaussLegendre(AxisRule):
         return nodes, weights
 
 
+# The shares of the interval that the border of two pieces may divide it at.
+_LEAST_SHARE, _MOST_SHARE = 0.3, 0.7
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoPieces(AxisRule):
+    """Gauss-Legendre with `n / 2` nodes on each of two pieces of the interval, whose
+    border is in the middle or, once resampled, at random in its middle part. Exact for
+    polynomials of degree up to `n - 1`: a Gauss-Legendre rule that can be resampled.
+    """
+
+    name = "two_pieces"
+    most = MOST_GAUSS_NODES
+    is_randomised = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n % 2:
+            raise ValueError(f"n must be even for two pieces, got {self.n}")
+
+    def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
+        nodes, weights = GaussLegendre(self.n // 2).on_unit_interval()
+        both = np.concatenate([0.5 * nodes, 0.5 + 0.5 * nodes])
+        return both, np.concatenate([0.5 * weights, 0.5 * weights])
+
+    def moved(self, nodes: Array, weights: Array, by: Array) -> tuple[Array, Array]:
+        border = _LEAST_SHARE + (_MOST_SHARE - _LEAST_SHARE) * by
+        low = nodes < 0.5
+        factor = jnp.where(low, 2.0 * border, 2.0 * (1.0 - border))
+        start = jnp.where(low, 0.0, border - factor * 0.5)
+        return start + factor * nodes, factor * weights
+
+
 class TensorRule(QuadratureRule):
     """The tensor product of one `AxisRule` for each axis of a box."""
 
@@ -107,12 +151,15 @@ class TensorRule(QuadratureRule):
         shape = tuple(axis.n for axis in self.axes)
         columns, weights = [], jnp.ones(index.shape)
         for k, i in enumerate(jnp.unravel_index(index, shape)):
-            nodes, axis_weights = self.axes[k].on_unit_interval()
-            column = jnp.asarray(nodes, weights.dtype)[i]
+            column, own = (
+                jnp.asarray(a, weights.dtype)[i]
+                for a in self.axes[k].on_unit_interval()
+            )
             if self.shift is not None:
-                column = (column + from_digits(self.shift[k])) % 1.0
+                by = from_digits(self.shift[k])
+                column, own = self.axes[k].moved(column, own, by)
             columns.append(column)
-            weights = weights * jnp.asarray(axis_weights, weights.dtype)[i]
+            weights = weights * own
         return self.domain.from_unit(jnp.stack(columns, axis=-1)), weights
 
     @property
@@ -121,6 +168,10 @@ class TensorRule(QuadratureRule):
 
     @property
     def weights(self) -> Float[Array | np.ndarray, " M"]:
+        if self.shift is not None and any(
+            isinstance(axis, TwoPieces) for axis in self.axes
+        ):
+            return self.block(0, self.size)[1]
         columns = [axis.on_unit_interval()[1] for axis in self.axes]
         if all(np.ptp(column) == 0.0 for column in columns):
             return equal_weights(self.size)
@@ -129,8 +180,8 @@ class TensorRule(QuadratureRule):
 
     @property
     def is_randomised(self) -> bool:
-        """Whether `resample` shifts the grid: on a fully periodic box."""
-        return all(isinstance(axis, Trapezoid) for axis in self.axes)
+        """Whether `resample` moves the nodes: the rule of each axis allows it."""
+        return all(axis.is_randomised for axis in self.axes)
 
     def resample(self, key: Array) -> QuadratureRule:
         return (shifted if self.is_randomised else not_randomised)(self, key)

@@ -8,7 +8,7 @@ every residual depends on the parameters through its own point alone, and
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,11 +26,21 @@ from ..field import (
     moments_over,
 )
 
-Row = Callable[[Any, Array, Array], Array]
-"""A function of (u, x, t) that returns one number."""
+Row = Callable[..., Array]
+"""A function of (u, x, t) that returns one number, or several on one axis; of integrals
+of u by name as well, where there are some."""
 
 
-def expansion_at(u: Any, t: Float[Array, ""], order: int) -> Expansion | None:
+class Known(NamedTuple):
+    """Integrals of the field at the points of rows, and how they depend on the
+    parameters."""
+
+    values: dict[str, Float[Array, "n_t n_x"]]
+    slopes: dict[str, Array]
+    "derivatives with respect to the parameters, of shape (n_t, n_x or 1, p)"
+
+
+def expansion_at(u: Any, t: Array | None, order: int) -> Expansion | None:
     """The expansion of a field, with NaN where there is nothing left to train: the step
     that finds it is undone. None for a field without coefficients."""
     found = as_field(u).expand(t, order)
@@ -41,46 +51,88 @@ def expansion_at(u: Any, t: Float[Array, ""], order: int) -> Expansion | None:
     return Expansion(found.now, kept)
 
 
+def jet_row(u: Any, x: Array, t: Array | None) -> Float[Array, " k"]:
+    """The value of a field and its gradient at a point, as one row each."""
+    value, slope = jax.value_and_grad(lambda x: u(x, t))(x)
+    return jnp.concatenate([value[None], slope])
+
+
 def rows_and_derivatives(
     row: Row,
     field: Callable[[Array], Any],
     flat: Float[Array, " p"],
     x: Float[Array, "n_t n_x d"],
-    t: Float[Array, " n_t"],
+    t: Float[Array, " n_t"] | None,
     order: int,
-) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
+    known: Known | None = None,
+) -> tuple[Float[Array, "n ..."], Float[Array, "n ... p"]]:
     """The rows at all points and their derivatives with respect to the parameters;
     `field` makes a field of these, and `order` is that of the highest derivative by t
-    in `row`."""
+    in `row`.
+
+    **Arguments:**
+
+    - `known`: integrals that `row` takes by their names.
+    """
     # A quadrature inside a row would add up what belongs to rows of other devices.
     own_row: Row = device_local()(row)
+    values = {} if known is None else known.values
     if as_field(field(flat)).rule is None:
-        one = jax.value_and_grad(lambda flat, x, t: own_row(field(flat), x, t))
-        over_x = jax.vmap(one, (None, 0, None))
-        rows, slopes = jax.vmap(over_x, (None, 0, 0))(flat, x, t)
-        return rows.reshape(-1), slopes.reshape(-1, flat.size)
+        one = _with_derivatives(
+            lambda flat, values, x, t: own_row(field(flat), x, t, **values), (0, 1)
+        )
+        over_x = jax.vmap(one, (None, 0, 0, None))
+        rows, (slopes, by_known) = jax.vmap(over_x, (None, 0, 0, 0))(flat, values, x, t)
+    else:
+        # The coefficients at each time, and their derivatives.
+        family = field(flat).family
+        coefficients, slopes_of = _coefficients(field, flat, order)
 
-    # The coefficients at each time, and their derivatives.
-    family = field(flat).family
-    coefficients, slopes_of = _coefficients(field, flat, order)
+        def at_point(
+            flat: Array, live: list[Array], values: Any, c: Any, x: Array, t: Any
+        ) -> Array:
+            u = field(flat).near(eqx.tree_at(family.live, c, live), t)
+            return own_row(u, x, t, **values)
 
-    def at_point(flat: Array, live: list[Array], c: Any, x: Array, t: Array) -> Array:
-        return own_row(field(flat).near(eqx.tree_at(family.live, c, live), t), x, t)
+        def at_time(values: Any, x: Array, t: Any) -> tuple[Array, Any]:
+            c = jax.lax.stop_gradient(coefficients(t))
+            one = _with_derivatives(at_point, (0, 1, 2))
+            over_x = jax.vmap(one, (None, None, 0, None, 0, None))
+            live = list(family.live(c))
+            rows, found = over_x(flat, live, values, c, x, t)
+            own, through, by_known = found
+            through = jax.vmap(lambda a: _flat(a, rows.ndim - 1))(through)
+            return rows, (own + through @ slopes_of(t), by_known)
 
-    def at_time(x: Array, t: Array) -> tuple[Array, Array]:
-        c = jax.lax.stop_gradient(coefficients(t))
-        one = jax.value_and_grad(at_point, (0, 1))
-        over_x = jax.vmap(one, (None, None, None, 0, None))
-        rows, (own, through) = over_x(flat, list(family.live(c)), c, x, t)
-        return rows, own + jax.vmap(_flat)(through) @ slopes_of(t)
-
-    rows, slopes = jax.vmap(at_time)(x, t)
-    return rows.reshape(-1), slopes.reshape(-1, flat.size)
+        rows, (slopes, by_known) = jax.vmap(at_time)(values, x, t)
+    if known is not None:
+        for name, slope in known.slopes.items():
+            slopes = slopes + by_known[name][..., None] * slope
+    several = rows.shape[2:]
+    return rows.reshape(-1, *several), slopes.reshape(-1, *several, flat.size)
 
 
-def _flat(arrays: Sequence[Array]) -> Float[Array, " n"]:
-    """Some arrays as one."""
-    return jnp.concatenate([array.reshape(-1) for array in arrays])
+def _with_derivatives(function: Callable[..., Array], over: tuple[int, ...]) -> Any:
+    """The value of a function and its derivatives by some arguments."""
+
+    def both(*args: Any) -> tuple[Array, Any]:
+        if jax.eval_shape(function, *args).shape == ():
+            return jax.value_and_grad(function, over)(*args)
+
+        def twice(*args: Any) -> tuple[Array, Array]:
+            found = function(*args)
+            return found, found
+
+        slopes, value = jax.jacrev(twice, over, has_aux=True)(*args)
+        return value, slopes
+
+    return both
+
+
+def _flat(arrays: Sequence[Array], axes: int = 0) -> Array:
+    """Some arrays as one, behind the axes that they have in common."""
+    flat = [array.reshape(*array.shape[:axes], -1) for array in arrays]
+    return jnp.concatenate(flat, -1)
 
 
 def _coefficients(

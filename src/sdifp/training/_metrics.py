@@ -8,9 +8,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 from jaxtyping import Array
 
-from ..field import Certificate, Interpolated, at_time, times_between
+from ..field import (
+    Certificate,
+    Interpolated,
+    at_time,
+    evaluate,
+    over_times,
+    times_between,
+)
 from ..invariants import Measured, drift
 from ..problems import Problem
 from ..quadrature import QuadratureRule
@@ -19,6 +27,9 @@ from ._methods import errors_of, integral_errors, integrals_at
 # Nodes of the independent rule, in 1, 2, 3 and more dimensions. In one to three they
 # are not those of the rule in training, whose numbers of nodes are round.
 _NODES = (509, 83**2, 29**3, 2**14)
+# Those of each of the rules that a functional is evaluated on in the end.
+_FINE_NODES = (1024, 96**2, 32**3, 2**14)
+_REPLICATES = 16
 TIMES = 9
 # How many invariants have a place of their own in a line of metrics.
 _NAMED = 3
@@ -31,9 +42,9 @@ class MeasuredDrift:
 
     value: float
     "the integral at the first of them"
-    drift: float
-    "the largest change since then, with its sign"
-    relative: float
+    drift: float | None
+    "the largest change since then, with its sign; None without time"
+    relative: float | None
     "the same relative to the integral of the density's absolute value at that time"
 
 
@@ -65,6 +76,8 @@ class Metrics:
     the times of `Interpolated`; None where moments are not interpolated"""
     measured: dict[str, MeasuredDrift] = dataclasses.field(default_factory=dict)
     "the invariants without targets, by name"
+    functional: dict[str, float] = dataclasses.field(default_factory=dict)
+    "the functional that is minimised, by its name; empty for other problems"
 
     def __str__(self) -> str:
         return f"step {self.step}/{self.steps}, {self.numbers}, {self.seconds:.0f} s"
@@ -76,8 +89,15 @@ class Metrics:
         parts = [
             f"{n} {value:.1e}" for n, value in ({"loss": self.loss} | known).items()
         ]
+        parts += [f"{name} {value:.8g}" for name, value in self.functional.items()]
         parts += _few(self.errors, "", "invariants")
-        drifts = {name: one.relative for name, one in self.measured.items()}
+        drifts, values = {}, {}
+        for name, one in self.measured.items():
+            if one.relative is None:
+                values[name] = one.value
+            else:
+                drifts[name] = one.relative
+        parts += [f"{name} {value:.8g}" for name, value in values.items()][:_NAMED]
         parts += _few(drifts, " drift", "measured")
         if self.scale is not None:
             parts.append(f"scale {self.scale[0]:.3g} to {self.scale[1]:.3g}")
@@ -96,6 +116,20 @@ def _few(values: dict[str, float], what: str, kind: str) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Interval:
+    """An integral in the continuum, estimated from independent randomisations of a
+    rule, with the interval of 95 % of that estimate. It covers the error of the
+    quadrature only, not that of the network."""
+
+    value: float
+    margin: float
+    "half the width of the interval"
+
+    def __str__(self) -> str:
+        return f"{self.value:.8g} +- {self.margin:.1e}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Trained:
     """What comes out of a training."""
 
@@ -109,6 +143,8 @@ class Trained:
     "what holds of the integrals; None for methods that correct nothing"
     metrics: Metrics
     "of the whole duration"
+    functional: Interval | None = None
+    "the value of the functional that is minimised"
 
 
 class TrainingDiverged(ArithmeticError):
@@ -122,6 +158,8 @@ class TrainingDiverged(ArithmeticError):
 
 def drift_over(found: Measured) -> MeasuredDrift:
     """The drift of an invariant from its integrals at the times of a window."""
+    if len(np.asarray(found.value)) == 1:
+        return MeasuredDrift(float(np.asarray(found.value)[0]), None, None)
     value, change, relative = (np.asarray(a) for a in drift(found))
     # NaN is the largest.
     k = int(np.argmax(np.abs(change)))
@@ -133,40 +171,61 @@ def independent_rule(problem: Problem, key: Array) -> QuadratureRule:
     return problem.rule(_NODES[min(problem.domain.dimension, 4) - 1], key)
 
 
-def _squares(problem: Problem, now: Any, t: Array, x: Array) -> Array:
-    """Of the error and of the reference at one point."""
-    if problem.reference is None:
-        return jnp.zeros(2)
-    exact = problem.reference(x, t)
-    return jnp.stack([(now(x) - exact) ** 2, exact**2])
+def _squares(problem: Problem, now: Any, t: Array | None, x: Array) -> Array:
+    """Of the error and of the reference at one point, for each reference."""
+    exact = [evaluate(reference, x, t) for reference in problem.references]
+    rows = [jnp.stack([(now(x) - one) ** 2, one**2]) for one in exact]
+    return jnp.stack(rows) if rows else jnp.zeros((0, 2))
 
 
 @eqx.filter_jit
 def measure(
-    problem: Problem, field: Any, rule: QuadratureRule, times: Array
-) -> tuple[Array, list[Measured], Array | None, list[tuple[Array, Array] | None]]:
+    problem: Problem, field: Any, rule: QuadratureRule, times: Array | None
+) -> tuple[Any, ...]:
     """The errors of the invariants of a field, the worst over some times, what is
-    measured of those without targets at each time, as integrals, its L2 error and the
-    ranges of its scale and its shift."""
+    measured of those without targets at each time, as integrals, its L2 error, the
+    ranges of its scale and its shift, and the functional if there is one."""
     invariants = (*problem.prescribed, *problem.measured)
     count = len(problem.prescribed)
 
-    def at(t: Array) -> tuple[Any, ...]:
+    def at(t: Array | None) -> tuple[Any, ...]:
         now = at_time(field, t)
         found = integrals_at(problem, invariants, now, rule, t)
         errors = errors_of(problem, found[:count], t)
-        off, size = rule.mean(eqx.Partial(_squares, problem, now, t))
-        return errors, found[count:], off, size, (now.scale, now.shift)
+        squares = rule.mean(eqx.Partial(_squares, problem, now, t))
+        return errors, found[count:], squares, (now.scale, now.shift)
 
-    errors, measured, off, size, coefficients = jax.lax.map(at, times)
+    errors, measured, squares, coefficients = over_times(at, times)
     volume = problem.domain.volume
     measured = [Measured(volume * m.value, volume * m.size) for m in measured]
     l2 = None
-    if problem.reference is not None:
-        l2 = jnp.sqrt(jnp.sum(off) / jnp.sum(size))
+    if problem.references:
+        off, size = jnp.moveaxis(jnp.sum(squares, 0), -1, 0)
+        l2 = jnp.min(jnp.sqrt(off / size))
     worst = jnp.max(jnp.abs(errors), axis=0) if errors.size else errors[0]
     ranges = [None if c is None else (jnp.min(c), jnp.max(c)) for c in coefficients]
-    return worst, measured, l2, ranges
+    functional = problem.functional
+    value = None if functional is None else functional(at_time(field, None), rule)
+    return worst, measured, l2, ranges, value
+
+
+def value_of_functional(problem: Problem, field: Any, key: Array) -> Interval | None:
+    """The functional that a problem minimises, of a field, in the continuum."""
+    if problem.functional is None:
+        return None
+    nodes = _FINE_NODES[min(problem.domain.dimension, 4) - 1]
+    for_rule, for_replicates = jax.random.split(key)
+    rules = problem.rule(nodes, for_rule).replicates(for_replicates, _REPLICATES)
+    found = np.array([float(_functional(problem, field, rule)) for rule in rules])
+    quantile = float(scipy.stats.t.ppf(0.975, _REPLICATES - 1))
+    spread = float(found.std(ddof=1)) / math.sqrt(_REPLICATES)
+    return Interval(float(found.mean()), quantile * spread)
+
+
+@eqx.filter_jit
+def _functional(problem: Problem, field: Any, rule: QuadratureRule) -> Array:
+    assert problem.functional is not None
+    return problem.functional(at_time(field, None), rule)
 
 
 @eqx.filter_jit

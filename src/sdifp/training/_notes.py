@@ -52,10 +52,10 @@ def interpolation_note(times: int, error: float) -> str:
     )
 
 
-def why_unmet(field: Any, times: Array) -> str | None:
+def why_unmet(field: Any, times: Array | None) -> str | None:
     """Why a field does not meet its targets at one of some times, if so."""
     try:
-        as_field(field).check(np.asarray(times))
+        as_field(field).check(None if times is None else np.asarray(times))
     except ValueError as error:
         return str(error)
     return None

@@ -11,9 +11,19 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import averaged, device_local, gathered, is_divided
 from ..estimators import WarmUp
-from ..field import Interpolated, Lagged, MomentTable, PlainSlice, at_time
-from ..operators import Batch, time_derivative
-from ._coupled import Row, expansion_at, rows_and_derivatives
+from ..field import (
+    Interpolated,
+    Jets,
+    Lagged,
+    MomentTable,
+    PlainSlice,
+    at_time,
+    densities_at,
+    integrals_at,
+)
+from ..operators import Batch, Residual, time_derivative
+from ..quadrature import QuadratureRule
+from ._coupled import Known, Row, expansion_at, jet_row, rows_and_derivatives
 from ._methods import Instant
 from ._window import Window, with_net
 
@@ -23,7 +33,8 @@ class StepObjective(eqx.Module):
 
     window: Window
     x: Float[Array, "n_t n_x d"]
-    t: Float[Array, " n_t"]
+    t: Float[Array, " n_t"] | None
+    "None without time, with one entry on the first axis of all else"
     multipliers: Float[Array, "n_t n"]
     key: Array
     step: Int[Array, ""]
@@ -77,16 +88,17 @@ class StepObjective(eqx.Module):
     def _own_loss(self, net: Any) -> Float[Array, ""]:
         u = self.field(net)
         key = jax.random.fold_in(self.key, 1)
-        recipe, equation = self.window.recipe, self.window.problem.equation
+        recipe, equation = self.window.recipe, self._equation
         estimator = self.window.estimator
         if isinstance(estimator, WarmUp):
             estimator = estimator.at(self.step, self.switched)
-        series, added = self._at_times(u)
+        series, integrals, added = self._at_times(u)
         if recipe.causal is None:
             batch = Batch(self.x, self.t)
-            out = estimator.estimate(equation, u, batch, key, series).loss
+            known = (series, integrals)
+            out = estimator.estimate(equation, u, batch, key, *known).loss
         else:
-            rows = self._residuals(u, series).reshape(self.x.shape[:2])
+            rows = self._residuals(u, series, integrals).reshape(self.x.shape[:2])
             squares = averaged(jnp.mean(rows**2, axis=1))
             earlier = jnp.cumsum(squares) - squares
             weights = jax.lax.stop_gradient(jnp.exp(-recipe.causal * earlier))
@@ -95,19 +107,27 @@ class StepObjective(eqx.Module):
             out = out + 0.5 * recipe.initial_weight * jnp.mean(values**2)
         return out + 0.5 * jnp.mean(jnp.sum(added**2, axis=1))
 
+    def total(self, net: Any) -> Float[Array, ""]:
+        """The loss with all terms, half the sum of the squares of the rows."""
+        return 0.5 * jnp.sum(self.rows(net) ** 2)
+
     def rows(self, net: Any) -> Float[Array, " n"]:
         """The rows: half the sum of their squares is the loss."""
         u = self.field(net)
-        series, added = self._at_times(u)
-        parts = [self._scaled(self._of_all(self._residuals(u, series), self.t))]
+        series, integrals, added = self._at_times(u)
+        residuals = self._residuals(u, series, integrals)
+        parts = [self._scaled(self._of_all(residuals, len(self.x)))]
         factor = math.sqrt(self.window.recipe.initial_weight)
         for values in self._initial_values(u):
-            own = self._scaled(self._of_all(values, self.window.start[None]))
+            own = self._scaled(self._of_all(values, 1))
             parts.append(factor * own)
         return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
 
-    def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
-        """The rows and their derivatives with respect to the parameters."""
+    def linearise(
+        self, net: Any
+    ) -> tuple[Float[Array, ""], Float[Array, " n"], Float[Array, "n p"]]:
+        """The loss with all terms, the rows and their derivatives with respect to the
+        parameters."""
         params, static = eqx.partition(net, eqx.is_inexact_array)
         flat, unravel = ravel_pytree(params)
 
@@ -115,21 +135,24 @@ class StepObjective(eqx.Module):
             return self.field(eqx.combine(unravel(flat), static))
 
         problem, recipe = self.window.problem, self.window.recipe
-        residual: Row = lambda u, x, t: problem.equation(u, x, t)
-        families = [(residual, self.x, self.t, 1.0)]
+        equation = self._equation
+        residual: Row = lambda u, x, t, **known: equation.at_point(u, x, t, known)
+        known = self._known(field, flat)
+        families: list[Any] = [(residual, self.x, self.t, 1.0, known)]
         for row in self._initial_rows():
-            at = (self.x[:1], self.window.start[None])
-            families.append((row, *at, recipe.initial_weight))
+            at = (self.x[:1], self._start[None])
+            families.append((row, *at, recipe.initial_weight, None))
         rows, slopes = [], []
-        for row, x, t, weight in families:
-            found = rows_and_derivatives(row, field, flat, x, t, problem.order)
-            own_rows, own_slopes = (self._of_all(a, t) for a in found)
+        for row, x, t, weight, known in families:
+            found = rows_and_derivatives(row, field, flat, x, t, problem.order, known)
+            own_rows, own_slopes = (self._of_all(a, len(x)) for a in found)
             factor = math.sqrt(weight)
             rows.append(factor * self._scaled(own_rows))
             slopes.append(factor * self._scaled(own_slopes))
 
         def added(flat: Array, t: Array, multipliers: Array) -> Array:
-            return self._at(field(flat), t, multipliers, 0)[1]
+            found = self._expanded(field(flat), t, 0)
+            return self._added(field(flat), found, t, multipliers)
 
         over_t = lambda f: jax.vmap(f, (None, 0, 0))(flat, self.t, self.multipliers)
         values = over_t(added)
@@ -138,7 +161,56 @@ class StepObjective(eqx.Module):
             rows.append(values.reshape(-1) / root)
             slope = averaged(over_t(jax.jacrev(added)))
             slopes.append(slope.reshape(-1, flat.size) / root)
-        return jnp.concatenate(rows), jnp.concatenate(slopes)
+        whole = jnp.concatenate(rows)
+        return 0.5 * jnp.sum(whole**2), whole, jnp.concatenate(slopes)
+
+    def _known(self, field: Any, flat: Array) -> Known | None:
+        """The integrals in the equation at the points of the batch, with derivatives
+        through the values of the field on the nodes."""
+        integrals = self.window.problem.integrals
+        if not integrals:
+            return None
+        rule = self._rule_of(field(flat))
+        nodes, weights = rule.at(jnp.arange(rule.size))
+        n_t = len(self.x)
+        each = jnp.broadcast_to(nodes, (n_t, *nodes.shape))
+        found = rows_and_derivatives(jet_row, field, flat, each, self.t, 0)
+        jets, slopes = (a.reshape(n_t, len(nodes), *a.shape[1:]) for a in found)
+        volume = rule.domain.volume
+
+        def at(x: Array, t: Any, z: Array, slope: Array) -> tuple[list[Array], Any]:
+            of_nodes = lambda z: densities_at(
+                integrals, x, t, nodes, Jets(z[:, 0], z[:, 1:])
+            )
+            values = [volume * (a @ weights) for a in of_nodes(z)]
+            # Each node by itself: along each entry of the jets.
+            along = jnp.eye(z.shape[1], dtype=z.dtype)
+            tangent = lambda e: jax.jvp(
+                of_nodes, (z,), (jnp.broadcast_to(e, z.shape),)
+            )[1]
+            by_jets = jax.vmap(tangent, out_axes=-1)(along)
+            flat_slope = slope.reshape(-1, slope.shape[-1])
+            found = [
+                volume
+                * (a * weights[:, None]).reshape(*a.shape[:-2], -1)
+                @ flat_slope
+                for a in by_jets
+            ]
+            return values, found
+
+        values, by_parameters = jax.vmap(at)(self.x, self.t, jets, slopes)
+        shape = self.x.shape[:2]
+        names = [one.name for one in integrals]
+        full = lambda a: jnp.broadcast_to(a.reshape(n_t, -1), shape)
+        rows = lambda a: a.reshape(n_t, -1, flat.size)
+        return Known(
+            dict(zip(names, map(full, values), strict=True)),
+            dict(zip(names, map(rows, by_parameters), strict=True)),
+        )
+
+    def _rule_of(self, u: Any) -> QuadratureRule:
+        """The rule of the integrals in the equation: that of the field, if it has one."""
+        return self.window.rule if u.rule is None else u.rule
 
     def updated_multipliers(self, net: Any) -> Float[Array, "n_t n"]:
         """The multipliers of the method after this step."""
@@ -150,47 +222,74 @@ class StepObjective(eqx.Module):
         )
         return jax.vmap(update)(self.t, self.multipliers)
 
-    def _of_all(self, rows: Array, t: Array) -> Array:
+    def _of_all(self, rows: Array, n_t: int) -> Array:
         """Rows at the points of this device, and of all others: points inside times."""
-        table = rows.reshape(len(t), -1, *rows.shape[1:])
+        table = rows.reshape(n_t, -1, *rows.shape[1:])
         return gathered(table, axis=1).reshape(-1, *rows.shape[1:])
 
     def _scaled(self, rows: Array) -> Array:
         return rows / math.sqrt(len(rows))
 
-    def _instant(self, now: Any, t: Array, multipliers: Array) -> Instant:
+    def _instant(self, now: Any, t: Any, multipliers: Array) -> Instant:
         return Instant(self.window.problem, now, self.window.rule, t, multipliers)
 
-    def _at(
-        self, u: Any, t: Array, multipliers: Array, order: int
-    ) -> tuple[Any, Array]:
-        """The correction at one time with derivatives by t, and what the method adds to
-        the loss, from the same quadrature."""
+    @property
+    def _equation(self) -> Residual:
+        found = self.window.problem.residual
+        assert found is not None
+        return found
+
+    @property
+    def _start(self) -> Float[Array, ""]:
+        assert self.window.start is not None
+        return self.window.start
+
+    def _expanded(self, u: Any, t: Any, order: int) -> tuple[Any, Any]:
+        """The correction at one time with derivatives by t, and the field there."""
         found = expansion_at(u, t, order)
-        now = PlainSlice(u, t) if found is None else found.now
-        added = self.window.method.rows(self._instant(now, t, multipliers))
-        return None if found is None else found.series, added
+        if found is None:
+            return None, PlainSlice(u, t)
+        return found.series, found.now
 
-    def _at_times(self, u: Any) -> tuple[Any, Float[Array, "n_t m"]]:
-        kinds = self.window.problem.equation.operator.kinds(self.x[0, 0], self.t[0])
-        at = lambda t, m: self._at(u, t, m, 0 if kinds.rate is None else 1)
-        return jax.vmap(at)(self.t, self.multipliers)
+    def _added(self, u: Any, found: Any, t: Any, multipliers: Array) -> Array:
+        """What the method adds to the loss at one time."""
+        return self.window.method.rows(self._instant(found[1], t, multipliers))
 
-    def _residuals(self, u: Any, series: Any) -> Float[Array, " n"]:
+    def _at_times(
+        self, u: Any
+    ) -> tuple[Any, dict[str, Float[Array, " n"]], Float[Array, "n_t m"]]:
+        """The corrections at all times, the integrals in the equation at all points and
+        what the method adds to the loss, from the same quadratures."""
+        equation = self._equation
+        first = None if self.t is None else self.t[0]
+        kinds = equation.operator.kinds(self.x[0, 0], first)
+        order, mode = 0 if kinds.rate is None else 1, u.gradient
+
+        def at(x: Array, t: Any, multipliers: Array) -> tuple[Any, Any, Array]:
+            found = self._expanded(u, t, order)
+            known = (found[1], self._rule_of(u), mode, x, t)
+            integrals = integrals_at(equation.integrals, *known)
+            at_points = equation.at_points(integrals, len(x))
+            return found[0], at_points, self._added(u, found, t, multipliers)
+
+        series, integrals, added = jax.vmap(at)(self.x, self.t, self.multipliers)
+        return series, jax.tree.map(lambda a: a.reshape(-1), integrals), added
+
+    def _residuals(self, u: Any, series: Any, integrals: Any) -> Float[Array, " n"]:
         """The residual at each point, with all terms."""
-        residual, batch = self.window.problem.equation, Batch(self.x, self.t)
-        operator = residual.operator
-        return residual.evaluations(u, batch, [operator], series=series)[0].values()
+        residual, batch = self._equation, Batch(self.x, self.t)
+        known = {"series": series, "integrals": integrals}
+        (one,) = residual.evaluations(u, batch, [residual.operator], **known)
+        return one.values()
 
     def _initial_values(self, u: Any) -> list[Array]:
         """The rows of the initial data, at the points of the first time."""
-        t = self.window.start
-        rows = self._initial_rows()
+        rows, t = self._initial_rows(), self.window.start
         return [jax.vmap(lambda x, row=row: row(u, x, t))(self.x[0]) for row in rows]
 
     def _initial_rows(self) -> list[Row]:
         """Where the initial data are learnt, rows for them."""
-        if self.window.recipe.hard_initial:
+        if self.window.recipe.hard_initial or self.window.start is None:
             return []
         window = self.window
         rows: list[Row] = [

@@ -1,6 +1,7 @@
 """Where the residual is looked at: batches of times, with points at each."""
 
 import abc
+import dataclasses
 
 import equinox as eqx
 import jax
@@ -18,7 +19,7 @@ MOST_GRID_DIMENSIONS = 6
 
 class Points(eqx.Module):
     """A batch of `n_t` times by `n_x` points at each; points that share a time share
-    its quadrature.
+    its quadrature. For a steady problem there are `n_t n_x` points in all.
 
     **Arguments:**
 
@@ -43,9 +44,18 @@ class Points(eqx.Module):
     def check(self, box: Box) -> None:
         """Raise `ValueError` if there are no such points on a box."""
 
-    def at_each_time(self, box: Box) -> int:
+    def without_time(self) -> "Points":
+        """As many in all, at one time."""
+        return dataclasses.replace(self, n_t=1, n_x=self.n_t * self.n_x)
+
+    def draw_steady(self, key: Array, box: Box) -> Float[Array, "1 n d"]:
+        """Points for a problem without time."""
+        return self.without_time().draw(key, box, 0.0, 1.0)[0]
+
+    def at_each_time(self, box: Box, is_steady: bool = False) -> int:
         """How many points of a batch share a time: these are divided among devices."""
-        draw = lambda key: self.draw(key, box, 0.0, 1.0)[0]
+        points = self.without_time() if is_steady else self
+        draw = lambda key: points.draw(key, box, 0.0, 1.0)[0]
         return jax.eval_shape(draw, jax.random.key(0)).shape[1]
 
 

@@ -69,6 +69,24 @@ class Recipe:
                 f"Full(), got {self.estimator!r}"
             )
 
+    def check(self, problem: Problem) -> None:
+        """Raise `ValueError` for settings that a problem does not allow."""
+        if not problem.is_steady:
+            return
+        if self.windows != 1:
+            raise ValueError(
+                f"windows must be 1 for a problem without time, got {self.windows}"
+            )
+        if self.causal is not None:
+            raise ValueError(
+                f"causal must be left out for a problem without time, got {self.causal}"
+            )
+        if problem.functional is not None and not isinstance(self.estimator, Full):
+            raise ValueError(
+                f"estimator must be Full() for a functional, which has no operator to "
+                f"sample, got {self.estimator!r}"
+            )
+
     def replace(self, **changes: object) -> "Recipe":
         """The same recipe with some settings changed.
 

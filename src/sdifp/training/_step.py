@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._mesh import EVERYWHERE, along, divided, on_each
 from ..field import Lagged, MomentTable
+from ._energy import EnergyObjective
 from ._objective import StepObjective
 from ._window import Window, with_net
 
@@ -41,7 +42,8 @@ class State(eqx.Module):
         """Before the first step of a window."""
         recipe = window.recipe
         multipliers = window.method.multipliers(window.problem)
-        tiled = jnp.tile(multipliers[None], (recipe.points.n_t, 1))
+        n_t = 1 if window.problem.is_steady else recipe.points.n_t
+        tiled = jnp.tile(multipliers[None], (n_t, 1))
         optimiser = recipe.optimiser.start(net, recipe.steps)
         zero = jnp.zeros((), int)
         late, kept = jnp.asarray(False), _nothing_kept(window, net)
@@ -88,27 +90,44 @@ def advance(
     return eqx.combine(arrays, static), healthy
 
 
-def objective_of(window: Window, state: State, key: Array) -> StepObjective:
+def objective_of(
+    window: Window, state: State, key: Array
+) -> StepObjective | EnergyObjective:
     """The objective of the next step, on fresh points."""
+    return _objective(window, state, *_fresh(window, state, key))
+
+
+def _fresh(window: Window, state: State, key: Array) -> tuple[Any, Any, Array]:
+    """The points of the next step and their times, where there are any, and a key."""
     problem, recipe = window.problem, window.recipe
     for_points, for_step = jax.random.split(
         jax.random.fold_in(key, state.step // recipe.optimiser.refresh)
     )
-    x, t = recipe.points.draw(for_points, problem.domain, window.start, window.length)
+    if problem.functional is not None:
+        return None, None, for_step
+    if window.start is None or window.length is None:
+        return recipe.points.draw_steady(for_points, problem.domain), None, for_step
+    at = (problem.domain, window.start, window.length)
+    return *recipe.points.draw(for_points, *at), for_step
+
+
+def _objective(
+    window: Window, state: State, x: Any, t: Any, key: Array
+) -> StepObjective | EnergyObjective:
     stage = (state.step, state.switched, state.kept)
-    return StepObjective(window, x, t, state.multipliers, for_step, *stage)
+    if x is None:
+        return EnergyObjective(window, state.multipliers, key, *stage)
+    return StepObjective(window, x, t, state.multipliers, key, *stage)
 
 
 def _step(window: Window, state: State, key: Array) -> tuple[State, Array]:
     """One step: fresh points, one step of the optimiser, the method's own state."""
-    recipe, fresh = window.recipe, objective_of(window, state, key)
+    recipe, (x, t, for_step) = window.recipe, _fresh(window, state, key)
 
     def update(
-        x: Array, t: Array, key: Array, window: Window, state: State
+        x: Any, t: Any, key: Array, window: Window, state: State
     ) -> tuple[Any, Array]:
-        stage = (state.step, state.switched, state.kept)
-        objective = StepObjective(window, x, t, state.multipliers, key, *stage)
-        objective = objective.renewed(state.net)
+        objective = _objective(window, state, x, t, key).renewed(state.net)
         net, inner, loss = recipe.optimiser.step(
             state.net, state.optimiser, objective, recipe.steps
         )
@@ -118,7 +137,7 @@ def _step(window: Window, state: State, key: Array) -> tuple[State, Array]:
 
     found, loss = on_each(
         update,
-        *(divided(fresh.x, 1), fresh.t, fresh.key, window, state),
+        *(x if x is None else divided(x, 1), t, for_step, window, state),
         specs=(along(1), *[EVERYWHERE] * 4),
     )
     before = (state.net, state.optimiser, state.multipliers, state.kept)

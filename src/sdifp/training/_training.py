@@ -28,6 +28,7 @@ from ._metrics import (
     independent_rule,
     interpolation_error,
     measure,
+    value_of_functional,
 )
 from ._networks import PiecewiseInTime
 from ._notes import (
@@ -69,17 +70,22 @@ class Training:
             every = max(1, recipe.steps * recipe.windows // 20)
         self.every = check_count("every", every)
         method.check(problem)
+        recipe.check(problem)
         recipe.points.check(problem.domain)
-        self._points = recipe.points.at_each_time(problem.domain)
-        check_devices(self._points)
+        steady = problem.is_steady
+        # Every device has all nodes of a functional.
+        self._points: int | None = None
+        if problem.functional is None:
+            self._points = recipe.points.at_each_time(problem.domain, steady)
+            check_devices(self._points)
         # The method may have an estimator of its own: refuse it where a recipe would.
         recipe.replace(estimator=method.estimator or recipe.estimator)
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
         if check:
             problem.check(for_check)
         self.problem, self.method, self.recipe = problem, method, recipe
-        self.length = problem.duration / recipe.windows
-        "the duration of one window"
+        self.length = None if steady else problem.duration / recipe.windows
+        "the duration of one window; None without time"
         rule_key, self._measure_key = jax.random.split(for_rule)
         final_nodes = recipe.final_nodes or recipe.nodes
         self._rule = method.training_rule(problem, recipe.nodes, rule_key)
@@ -143,9 +149,10 @@ class Training:
         return self._timed_steps / self._step_seconds
 
     @property
-    def until(self) -> float:
-        """The end of the window in training: later times are not trained yet."""
-        return (self._number + 1) * self.length
+    def until(self) -> float | None:
+        """The end of the window in training: later times are not trained yet. None
+        without time."""
+        return None if self.length is None else (self._number + 1) * self.length
 
     @property
     def finished(self) -> bool:
@@ -222,15 +229,20 @@ class Training:
     def _interpolation(self) -> float | None:
         """As in `Metrics`."""
         window = self.window
+        if window.start is None or window.length is None:
+            return None
         error = interpolation_error(
             self.problem, self.field, window.start, window.length
         )
         return None if error is None else float(error)
 
-    def _final_and_times(self) -> tuple[Any, Array]:
+    def _final_and_times(self) -> tuple[Any, Array | None]:
         """What comes out of the window in training, and nine times of it."""
+        final = with_net(self.window.final, self.state.net)
+        if self.window.start is None or self.length is None:
+            return final, None
         times = self.window.start + self.length * jnp.linspace(0.0, 1.0, TIMES)
-        return with_net(self.window.final, self.state.net), times
+        return final, times
 
     def steps_within(self, seconds: float) -> int:
         """About how many steps take so long, one at the least."""
@@ -249,7 +261,8 @@ class Training:
         return self.recipe.steps - int(self.state.step)
 
     def _advance(self, count: int) -> None:
-        check_devices(self._points)
+        if self._points is not None:
+            check_devices(self._points)
         if self._devices is None:
             began = time.perf_counter()
             jax.block_until_ready(advance(*self._arguments(0)))
@@ -268,7 +281,8 @@ class Training:
         if not healthy:
             # Why the next step cannot meet its targets, if it is that which fails.
             objective = objective_of(*self._arguments(1)[:-1]).renewed(self.state.net)
-            unmet = why_unmet(objective.field(self.state.net), objective.t)
+            times = getattr(objective, "t", None)
+            unmet = why_unmet(objective.field(self.state.net), times)
             raise TrainingDiverged(
                 f"{unmet}; the state of step {self.step} is kept"
                 if unmet
@@ -295,14 +309,18 @@ class Training:
         with a certificate at `count` times."""
         field, end = self.final_field, self.until
         key = jax.random.fold_in(self._measure_key, 1) if key is None else key
-        found = as_field(field).certificate(np.linspace(0.0, end, count), key=key)
-        metrics = self.measure(field, jnp.linspace(0.0, end, TIMES))
+        few = None if end is None else np.linspace(0.0, end, count)
+        found = as_field(field).certificate(few, key=key)
+        many = None if end is None else jnp.linspace(0.0, end, TIMES)
+        metrics = self.measure(field, many)
         error = self._interpolation()
         if found is not None and error is not None:
             metrics = dataclasses.replace(metrics, interpolation=error)
             note = interpolation_note(self.field.gradient.times, error)
             found = dataclasses.replace(found, training=note)
-        return Trained(field, self._net_so_far(), self.state.net, found, metrics)
+        value = value_of_functional(self.problem, field, jax.random.fold_in(key, 1))
+        net = self._net_so_far()
+        return Trained(field, net, self.state.net, found, metrics, value)
 
     def measure(
         self, field: Callable[..., Array], times: Array | None = None
@@ -310,11 +328,12 @@ class Training:
         """The metrics of any function of x and t, measured as those of the result are:
         of the same network without its correction, for one. By default at nine times
         of the whole duration."""
-        if times is None:
+        if times is None and not self.problem.is_steady:
             times = jnp.linspace(0.0, self.problem.duration, TIMES)
-        errors, measured, l2, ranges = measure(
+        errors, measured, l2, ranges, value = measure(
             self.problem, field, self.independent_rule, times
         )
+        functional = self.problem.functional
         scale, shift = (
             None if pair is None else (float(pair[0]), float(pair[1]))
             for pair in ranges
@@ -332,6 +351,7 @@ class Training:
             shift=shift,
             window=self._number,
             measured={one.name: drift_over(own) for one, own in found},
+            functional={} if functional is None else {functional.name: float(value)},
         )
 
     def memory(self) -> int:
@@ -399,5 +419,7 @@ class Training:
         """The raw network with its initial data, of all windows."""
         last = with_net(self.window.final, self.state.net).net
         windows = (*self._done, last)
+        if self.length is None or len(windows) == 1:
+            return last
         ends = tuple(k * self.length for k in range(1, len(windows)))
-        return last if len(windows) == 1 else PiecewiseInTime(windows, ends)
+        return PiecewiseInTime(windows, ends)

@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..estimators import Estimator
-from ..field import as_field, at_time
+from ..field import as_field, at_time, evaluate, positive
 from ..problems import Problem
 from ..quadrature import QuadratureRule
 from ._methods import Method
-from ._networks import Ansatz, Series
+from ._networks import Ansatz, Series, SteadyAnsatz
 from ._recipe import Recipe
 
 # Points of the series that hold the initial data of later windows in one dimension.
@@ -33,11 +33,14 @@ class Window(eqx.Module):
     rule: QuadratureRule
     initial: Any
     velocity: Any
-    start: Float[Array, ""]
+    start: Float[Array, ""] | None
+    "None for a steady problem, which is one window without time"
 
     @property
-    def length(self) -> float:
-        """Its duration."""
+    def length(self) -> float | None:
+        """Its duration; None without time."""
+        if self.problem.is_steady:
+            return None
         return self.problem.duration / self.recipe.windows
 
     @property
@@ -57,6 +60,13 @@ def begin_window(
 ) -> Window:
     """The window after `number` others; `before` is the field that was trained on the
     last of them. One that is corrected afterwards goes on uncorrected."""
+    if problem.is_steady:
+        steady: Any = SteadyAnsatz(_steady_zero, problem.profile)
+        if problem.positive:
+            steady = positive(steady)
+        return _window(
+            problem, method, recipe, steady, rule, final_rule, None, None, None
+        )
     box, length = problem.domain, problem.duration / recipe.windows
     start = jnp.asarray(number * length, float)
     initial: Any = problem.initial
@@ -64,16 +74,39 @@ def begin_window(
     if before is not None:
         initial = at_time(before, start)
         velocity = None if velocity is None else _Rate(before, start)
+    # What the network has at the beginning, before it is made positive.
+    u0, v0 = initial, velocity
+    if problem.positive:
+        u0 = _Logarithm(initial)
+        v0 = None if velocity is None else _Ratio(velocity, initial)
     smooth = box.dimension == 1 and (box.periodic[0] or np.all(problem.neumann))
     if recipe.windows > 1 and smooth:
         # Every window then has data of one kind, and one program serves them all.
-        initial, velocity = (
-            None if f is None else Series.fit(f, box, _SERIES)
-            for f in (initial, velocity)
-        )
-    u0, v0 = (initial, velocity) if recipe.hard_initial else (None, None)
+        u0, v0 = (None if f is None else Series.fit(f, box, _SERIES) for f in (u0, v0))
+        if not problem.positive:
+            initial, velocity = u0, v0
+    if not recipe.hard_initial:
+        u0, v0 = None, None
     # The network itself is put in at each step: any function stands in for it here.
-    ansatz = Ansatz(_zero, u0, v0, start, length, problem.profile)
+    ansatz: Any = Ansatz(_zero, u0, v0, start, length, problem.profile)
+    if problem.positive:
+        ansatz = positive(ansatz)
+    return _window(
+        problem, method, recipe, ansatz, rule, final_rule, initial, velocity, start
+    )
+
+
+def _window(
+    problem: Problem,
+    method: Method,
+    recipe: Recipe,
+    ansatz: Any,
+    rule: QuadratureRule,
+    final_rule: QuadratureRule,
+    initial: Any,
+    velocity: Any,
+    start: Array | None,
+) -> Window:
     return Window(
         problem,
         method,
@@ -103,8 +136,28 @@ class _Rate(eqx.Module):
         return jax.jvp(at, (self.time,), (jnp.ones_like(self.time),))[1]
 
 
+class _Logarithm(eqx.Module):
+    function: Any
+
+    def __call__(self, x: Array) -> Array:
+        value = self.function(x)
+        return jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny))
+
+
+class _Ratio(eqx.Module):
+    above: Any
+    below: Any
+
+    def __call__(self, x: Array) -> Array:
+        return self.above(x) / self.below(x)
+
+
 def _zero(x: Array, t: Array) -> Array:
     # By name, so that it is the same one in every window and so is their program.
+    return jnp.zeros((), x.dtype)
+
+
+def _steady_zero(x: Array) -> Array:
     return jnp.zeros((), x.dtype)
 
 
@@ -112,21 +165,29 @@ def check_functions(net: Any, problem: Problem) -> None:
     """Let an error in a network or in the functions of a problem show before a step is
     compiled, and before a run has a folder."""
     d, dtype = problem.domain.dimension, jnp.result_type(float)
-    x, t = jax.ShapeDtypeStruct((d,), dtype), jax.ShapeDtypeStruct((), dtype)
+    x = jax.ShapeDtypeStruct((d,), dtype)
+    t = None if problem.is_steady else jax.ShapeDtypeStruct((), dtype)
     if not jax.tree.leaves(eqx.filter(net, eqx.is_inexact_array)):
         raise ValueError(
             "network has no parameters to train: they must be its leaves, as those of "
             "an Equinox module or of jax.tree_util.Partial(apply, parameters) are"
         )
     try:
-        shape = getattr(eqx.filter_eval_shape(net, x, t), "shape", None)
+        at_point = lambda net, x, t: evaluate(net, x, t)
+        shape = getattr(eqx.filter_eval_shape(at_point, net, x, t), "shape", None)
     except Exception as error:
         shape = f"{type(error).__name__}: {str(error).splitlines()[0]}"
     if shape != ():
+        time = "" if problem.is_steady else " and a time"
         raise ValueError(
-            f"network must return one number for a point of shape ({d},) and a time, "
+            f"network must return one number for a point of shape ({d},){time}, "
             f"as {problem.name} needs it, got {shape}"
         )
-    eqx.filter_eval_shape(problem.equation, net, x, t)
+    rule = problem.rule(2**d if d <= 3 else 2, jax.random.key(0))
+    if problem.residual is not None:
+        residual = problem.residual
+        eqx.filter_eval_shape(lambda n, x, t: residual(n, x, t, rule=rule), net, x, t)
+    if problem.functional is not None:
+        eqx.filter_eval_shape(problem.functional, net, rule)
     for invariant in problem.prescribed:
         eqx.filter_eval_shape(lambda t, i=invariant: problem.mean_target(i, t), t)

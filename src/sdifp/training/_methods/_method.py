@@ -25,7 +25,8 @@ class Instant(NamedTuple):
     u: Any
     "what is trained, a function of one point at this time; a `FieldSlice` if corrected"
     rule: QuadratureRule
-    t: Float[Array, ""]
+    t: Float[Array, ""] | None
+    "None without time"
     multipliers: Float[Array, " n"]
 
     def errors(self) -> Float[Array, " n"]:
@@ -153,7 +154,7 @@ def integral_errors(
     problem: Problem,
     u: Callable[[Array], Array],
     rule: QuadratureRule,
-    t: Float[Array, ""],
+    t: Float[Array, ""] | None,
 ) -> Float[Array, " n"]:
     """The relative errors of the prescribed invariants of a problem, of a function of x
     at one time."""
@@ -165,14 +166,14 @@ def integrals_at(
     invariants: tuple[Invariant, ...],
     u: Callable[[Array], Array],
     rule: QuadratureRule,
-    t: Float[Array, ""],
+    t: Float[Array, ""] | None,
 ) -> list[Measured]:
     """Invariants of a function of x at one time, as means over the domain."""
     return read_rows(invariants, problem.means_of(invariants, rule, u, t), 1.0)
 
 
 def errors_of(
-    problem: Problem, found: Sequence[Measured], t: Float[Array, ""]
+    problem: Problem, found: Sequence[Measured], t: Float[Array, ""] | None
 ) -> Float[Array, " n"]:
     """The relative errors of the prescribed invariants of a problem, from their means
     over the domain at one time."""

@@ -72,7 +72,8 @@ class SDIFP(Method):
         mode = self.gradient
         if mode is None:
             mode = recipe.gradient
-            if recipe.points.n_t >= _MANY_TIMES and not hasattr(mode, "table"):
+            many = not problem.is_steady and recipe.points.n_t >= _MANY_TIMES
+            if many and not hasattr(mode, "table"):
                 mode = Interpolated(gradient=mode)
         return conserved(problem, net, rule, mode)
 

@@ -5,5 +5,6 @@ Small on purpose: any function of one point and one time will do. Depends on box
 from ._ansatz import Ansatz as Ansatz
 from ._ansatz import PiecewiseInTime as PiecewiseInTime
 from ._ansatz import Series as Series
+from ._ansatz import SteadyAnsatz as SteadyAnsatz
 from ._network import MLP as MLP
 from ._network import Network as Network

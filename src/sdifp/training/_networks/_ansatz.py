@@ -43,6 +43,23 @@ class Ansatz(eqx.Module):
         return self.initial(x) + since * self.velocity(x) + passed**2 * out
 
 
+class SteadyAnsatz(eqx.Module):
+    """`phi(x) net(x)` for a problem without time. It holds at no time, so it must not
+    take one."""
+
+    net: Callable[..., Array]
+    profile: Callable[[Array], Array] | None = eqx.field(static=True, default=None)
+
+    def with_net(self, net: Callable[..., Array]) -> "SteadyAnsatz":
+        """The same with another network."""
+        return dataclasses.replace(self, net=net)
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """The value at one point."""
+        out = self.net(x)
+        return out if self.profile is None else self.profile(x) * out
+
+
 class PiecewiseInTime(eqx.Module):
     """One function of x and t after the other, each until its time is over."""
 

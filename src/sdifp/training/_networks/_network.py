@@ -69,18 +69,26 @@ class Embedding:
 
 
 class Network(eqx.Module):
-    """A tanh network `f(x, t)` of embedded coordinates; made by `MLP`."""
+    """A tanh network `f(x, t)`, or `f(x)` for a steady problem, of embedded
+    coordinates; made by `MLP`."""
 
     bottleneck: eqx.nn.Linear | None
     layers: eqx.nn.MLP
     embedding: Embedding
-    duration: float = eqx.field(static=True)
+    duration: float | None = eqx.field(static=True)
 
-    def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
+    def __call__(
+        self, x: Float[Array, " d"], t: Float[Array, ""] | None = None
+    ) -> Float[Array, ""]:
         """The value at one point and time."""
+        if (t is None) != (self.duration is None):
+            need = "be left out: the network has no time" if t is not None else "be given"
+            raise ValueError(f"t must {need}, got {t}")
         features = self.embedding(x)
         if self.bottleneck is not None:
             features = self.bottleneck(features)
+        if self.duration is None or t is None:
+            return self.layers(features)
         time = 2.0 * jnp.asarray(t, features.dtype) / self.duration - 1.0
         return self.layers(jnp.concatenate([features, time[None]]))
 
@@ -111,12 +119,13 @@ class MLP:
     def build(
         self,
         box: Box,
-        duration: float,
+        duration: float | None,
         *,
         neumann: bool | Sequence[bool] | np.ndarray = False,
         key: Array,
     ) -> Network:
-        """A network with random parameters on a box, for times from 0 to `duration`."""
+        """A network with random parameters on a box, for times from 0 to `duration`, or
+        without time."""
         even = bool(neumann) if np.ndim(neumann) == 0 else tuple(map(bool, neumann))  # type: ignore[arg-type]
         embedding = Embedding(box, self.harmonics, even)
         for_first, for_rest = jax.random.split(key)
@@ -124,7 +133,9 @@ class MLP:
         if self.bottleneck is not None:
             first = eqx.nn.Linear(size, self.bottleneck, key=for_first)
             size = self.bottleneck
+        size += duration is not None
         rest = eqx.nn.MLP(
-            size + 1, "scalar", self.width, self.depth, jnp.tanh, key=for_rest
+            size, "scalar", self.width, self.depth, jnp.tanh, key=for_rest
         )
-        return Network(first, rest, embedding, float(duration))
+        known = None if duration is None else float(duration)
+        return Network(first, rest, embedding, known)

@@ -65,14 +65,12 @@ class LevenbergMarquardt(Optimiser):
         params, static = eqx.partition(net, eqx.is_inexact_array)
         flat, unravel = ravel_pytree(params)
         with_flat = lambda flat: eqx.combine(unravel(flat), static)
-        rows, jacobian = objective.linearise(net)
+        loss, rows, jacobian = objective.linearise(net)
         direction = damped_step(rows, jacobian, state)
-        loss = 0.5 * jnp.sum(rows**2)
         parts = jnp.asarray(_PARTS, flat.dtype)
 
         def trial(part: Array) -> Array:
-            found = objective.rows(with_flat(flat + part * direction))
-            return 0.5 * jnp.sum(found**2)
+            return objective.total(with_flat(flat + part * direction))
 
         trials = jax.lax.map(trial, parts)
         # A step that is not finite is no step.

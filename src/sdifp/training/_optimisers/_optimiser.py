@@ -9,20 +9,23 @@ from jaxtyping import Array, Float
 
 @runtime_checkable
 class Objective(Protocol):
-    """What is minimised in one step: a loss, which is half the sum of the squares of
-    its rows."""
+    """What is minimised in one step."""
 
     def loss(self, net: Any) -> Float[Array, ""]:
         """The loss, or an estimate of it with an estimate of its gradient."""
         ...
 
-    def rows(self, net: Any) -> Float[Array, " n"]:
-        """The rows: the loss is `sum(rows**2) / 2`."""
+    def total(self, net: Any) -> Float[Array, ""]:
+        """The loss, no estimate of it."""
         ...
 
-    def linearise(self, net: Any) -> tuple[Float[Array, " n"], Float[Array, "n p"]]:
-        """The rows and their derivatives with respect to the parameters, in the order
-        of `jax.flatten_util.ravel_pytree`."""
+    def linearise(
+        self, net: Any
+    ) -> tuple[Float[Array, ""], Float[Array, " n"], Float[Array, "n p"]]:
+        """The loss as of `total`, rows R and their derivatives J with respect to the
+        parameters, in the order of `jax.flatten_util.ravel_pytree`: `J^T R` is the
+        gradient of the loss, and `J^T J` about its second derivative. Of a sum of
+        squares the rows are what is squared."""
         ...
 
 

@@ -1,0 +1,171 @@
+"""What one step minimises where the solution minimises a functional."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int
+
+from ..field import Jets, MomentTable, jets_at
+from ..operators import Functional
+from ..quadrature import QuadratureRule
+from ._coupled import expansion_at, jet_row, rows_and_derivatives
+from ._methods import Instant
+from ._window import Window, with_net
+
+# Nodes whose derivatives are computed together.
+_CHUNK = 4096
+
+# Curvatures of the density count as at least this part of their size over the domain,
+# so that the step is bounded where the density is flat.
+_LEAST_CURVATURE = 1e-3
+
+
+class EnergyObjective(eqx.Module):
+    """The objective of one step: a functional on fresh nodes, which the network cannot
+    exploit, and what the method adds."""
+
+    window: Window
+    multipliers: Float[Array, "1 n"]
+    key: Array
+    step: Int[Array, ""]
+    switched: Bool[Array, ""]
+    kept: MomentTable | None
+    "always None: there is no time"
+
+    @property
+    def _functional(self) -> Functional:
+        found = self.window.problem.functional
+        assert found is not None
+        return found
+
+    @property
+    def _rule(self) -> QuadratureRule:
+        """The rule of this step."""
+        rule = self.window.rule
+        if not rule.is_randomised:
+            return rule
+        return rule.resample(jax.random.fold_in(self.key, 0))
+
+    def field(self, net: Any) -> Any:
+        """The field that is trained, on the rule of this step."""
+        field = with_net(self.window.field, net)
+        fresh = self.window.method.resample(field, jax.random.fold_in(self.key, 1))
+        return fresh.on(self._rule)
+
+    def renewed(self, net: Any) -> "EnergyObjective":
+        """The same: nothing is kept from step to step."""
+        del net
+        return self
+
+    def loss(self, net: Any) -> Float[Array, ""]:
+        """The functional on the nodes of this step, and half the squares of what the
+        method adds."""
+        u, rule = self.field(net), self._rule
+        found = expansion_at(u, None, 0)
+        now = u.at() if found is None else found.now
+        nodes, weights = rule.at(jnp.arange(rule.size))
+        jets = _jets(now, nodes)
+        if found is not None:
+            # Of a field that meets its targets nowhere: the step is undone.
+            lost = jnp.where(found.now.is_hopeless, jnp.nan, 0.0)
+            jets = Jets(jets.u + lost, jets.grad)
+        added = self.window.method.rows(self._instant(now))
+        volume = rule.domain.volume
+        energy = self._functional.of_jets(nodes, weights, jets, volume)
+        return energy + 0.5 * jnp.sum(added**2)
+
+    def total(self, net: Any) -> Float[Array, ""]:
+        """The same."""
+        return self.loss(net)
+
+    def linearise(
+        self, net: Any
+    ) -> tuple[Float[Array, ""], Float[Array, " n"], Float[Array, "n p"]]:
+        """The loss, and rows R with derivatives J such that `J^T R` is its gradient and
+        `J^T J` its curvature in the values and gradients of the field.
+
+        With H the second derivatives of the density at a node, in absolute value, the
+        rows are `(w H)^(1/2) H^-1 grad F`, and their derivatives those of
+        `(w H)^(1/2) (u, grad u)`: the natural gradient of the energy.
+        """
+        params, static = eqx.partition(net, eqx.is_inexact_array)
+        flat, unravel = ravel_pytree(params)
+
+        def field(flat: Array) -> Any:
+            return self.field(eqx.combine(unravel(flat), static))
+
+        rule, functional = self._rule, self._functional
+        nodes, weights = rule.at(jnp.arange(rule.size))
+        found = rows_and_derivatives(jet_row, field, flat, nodes[None], None, 0)
+        values, slopes = found
+        jets, volume = Jets(values[:, 0], values[:, 1:]), rule.domain.volume
+        energy = functional.of_jets(nodes, weights, jets, volume)
+        slope, curvature = functional.local_jets(nodes, weights, jets, volume)
+        width = float(np.max(rule.domain.width))
+        rows, factors = _natural(slope, curvature, weights, width)
+        jacobian = jnp.einsum("mjk,mkp->mjp", factors, slopes)
+
+        def added(flat: Array) -> Array:
+            u = field(flat)
+            known = expansion_at(u, None, 0)
+            now = u.at() if known is None else known.now
+            return self.window.method.rows(self._instant(now))
+
+        extra = added(flat)
+        whole, derivatives = [rows.reshape(-1)], [jacobian.reshape(-1, flat.size)]
+        if extra.size:
+            whole.append(extra)
+            derivatives.append(jax.jacrev(added)(flat))
+        loss = energy + 0.5 * jnp.sum(extra**2)
+        return loss, jnp.concatenate(whole), jnp.concatenate(derivatives)
+
+    def updated_multipliers(self, net: Any) -> Float[Array, "1 n"]:
+        """The multipliers of the method after this step."""
+        if not self.multipliers.size:
+            return self.multipliers
+        return self.window.method.update(self._instant(self.field(net).at()))[None]
+
+    def _instant(self, now: Any) -> Instant:
+        problem = self.window.problem
+        return Instant(problem, now, self._rule, None, self.multipliers[0])
+
+
+def _jets(now: Any, nodes: Array) -> Jets:
+    """The values and gradients on nodes, some of them at a time, and again in reverse
+    mode, so that memory does not grow with their number."""
+    n = len(nodes)
+    if n <= _CHUNK:
+        return jets_at(now, nodes)
+    pieces = -(-n // _CHUNK)
+    padded = jnp.resize(nodes, (pieces * _CHUNK, nodes.shape[1]))
+    of = jax.checkpoint(lambda some: jets_at(now, some))
+    found = jax.lax.map(of, padded.reshape(pieces, _CHUNK, -1))
+    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], found)
+
+
+def _natural(
+    slope: Jets,
+    curvature: Float[Array, "m k k"],
+    weights: Float[Array, " m"],
+    width: float,
+) -> tuple[Float[Array, "m k"], Float[Array, "m k k"]]:
+    """Rows, and the matrices that make their derivatives of those of the jets."""
+    gradient = jnp.concatenate([slope.u[:, None], slope.grad], 1)
+    # In units in which each entry of the jets has curvature one on average.
+    size = weights @ jnp.abs(jnp.diagonal(curvature, axis1=1, axis2=2))
+    of_gradient = jnp.mean(size[1:])
+    size = size.at[0].max(of_gradient / width**2)
+    size = size.at[1:].max(_LEAST_CURVATURE * of_gradient)
+    size = jnp.where(size > 0.0, size, 1.0)
+    root = jnp.sqrt(size)
+    values, vectors = jnp.linalg.eigh(curvature / (root[:, None] * root))
+    values = jnp.maximum(jnp.abs(values), _LEAST_CURVATURE)
+    weighted = jnp.sqrt(weights.astype(values.dtype))[:, None]
+    turned = jnp.einsum("mkj,mk->mj", vectors, gradient / root)
+    rows = weighted * turned / jnp.sqrt(values)
+    factors = (weighted * jnp.sqrt(values))[:, :, None] * jnp.swapaxes(vectors, 1, 2)
+    return rows, factors * root

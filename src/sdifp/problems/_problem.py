@@ -80,6 +80,8 @@ class Problem:
     - `name`: for tables and messages; by default, that of the file which `sdifp train`
         is given.
     - `mass`, `squared_norm`: the short form of `Mass` and `SquaredNorm`.
+    - `description`: one or two sentences with the name of the equation and its formula
+        in plain text, shown at the top of reports.
     """
 
     domain: Box
@@ -89,6 +91,7 @@ class Problem:
     invariants: tuple[Invariant, ...]
     reference: Callable[[Array, Array], Array] | None
     name: str
+    description: str
     initial: Callable[[Array], Array] = dataclasses.field(init=False)
     "u at the beginning"
     velocity: Callable[[Array], Array] | None = dataclasses.field(init=False)
@@ -110,11 +113,14 @@ class Problem:
         *,
         mass: TargetLike | None = None,
         squared_norm: TargetLike | None = None,
+        description: str = "",
     ) -> None:
         if not isinstance(domain, Box):
             raise TypeError(f"domain must be a Box, got {domain!r}")
         if not isinstance(equation, Residual):
             raise TypeError(f"equation must be a Residual, got {equation!r}")
+        if not isinstance(description, str):
+            raise TypeError(f"description must be a string, got {description!r}")
         short = ((Mass, mass), (SquaredNorm, squared_norm))
         initial, dirichlet, neumann = _conditions(conditions)
         given = {
@@ -125,6 +131,7 @@ class Problem:
             "invariants": (*(i(v) for i, v in short if v is not None), *invariants),
             "reference": reference,
             "name": name,
+            "description": description,
             "initial": initial.value,
             "velocity": initial.velocity,
             "profile": None if dirichlet is None else dirichlet.profile,

@@ -14,7 +14,7 @@ from quick import only
 from quick_run import finished, quick_programs, small
 
 import sdifp
-from sdifp._folder import Saved, continuum_of
+from sdifp._folder import Saved, clock, continuum_of
 from sdifp._report import compare_rows, draw_comparison, verdict, write_report
 from sdifp._report._terms import METHODS
 
@@ -40,6 +40,20 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 def test_continuum_at_rounding_is_called_rounding(centre, margin, shown):
     row = {"continuum": centre, "continuum_margin": margin}
     assert continuum_of(row, 1e-14) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.4, "0 s"),
+        (99.4, "99 s"),
+        (192.3, "3 min 12 s"),
+        (3599.7, "1 h 0 min"),
+        (7500.0, "2 h 5 min"),
+    ],
+)
+def test_a_wall_time_in_words(seconds, shown):
+    assert clock(seconds) == shown
 
 
 class Page(html.parser.HTMLParser):

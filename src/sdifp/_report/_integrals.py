@@ -59,8 +59,8 @@ def integrals(saved: Saved) -> Group:
 def _caption(saved: Saved) -> str:
     if saved.certificate is None:
         text = (
-            "The integrals of the field over time, with the targets of those that the "
-            "problem prescribes, and their errors on an independent rule."
+            "The integrals of the field over time, with their targets where there are "
+            "any, and their errors on an independent rule."
         )
     else:
         text = (

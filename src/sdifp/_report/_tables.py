@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from .._folder import Saved, continuum_of, interval_of, measured_in_words, shown
 from ._values import density_in_words, in_words, is_steady, shown_number
 
-_TEXT = ("invariant", "is", "status")
+_TEXT = ("invariant", "definition", "status")
 
 
 class Row(NamedTuple):
@@ -34,7 +34,7 @@ def integrals_table(saved: Saved) -> Table:
     on the independent rule."""
     found = saved.result["integrals"]["invariants"]
     raw = any("raw" in curves["values"] for curves in found.values())
-    head = ["invariant", "is", "target", "field", "error of the field"]
+    head = ["invariant", "definition", "target", "field", "error of the field"]
     if raw:
         head += ["raw network", "error of the raw network"]
     rows = []

@@ -50,8 +50,8 @@ _TERMS = {
         "a quadrature rule with other nodes, which neither the training nor the "
         "correction uses"
     ),
-    "raw network": "the network with its initial data, before any correction",
-    "target": "the value that the problem prescribes for an integral",
+    "raw network": "the network before any correction",
+    "target": "the value that the problem gives for an integral",
     "drift": "the change since the first time",
     "scale": (
         "the factor by which the correction multiplies the raw network, as in "

@@ -8,14 +8,17 @@ import shutil
 import subprocess
 
 import matplotlib.image
+import matplotlib.text
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from quick import only
 from quick_run import finished, quick_programs, small
 
 import sdifp
 from sdifp._folder import Saved, clock, continuum_of
 from sdifp._report import compare_rows, draw_comparison, verdict, write_report
+from sdifp._report._figures import groups
 from sdifp._report._terms import METHODS
 
 __all__ = ["finished", "quick_programs"]
@@ -124,6 +127,20 @@ def test_all_pictures_are_in_it_and_in_words(page, finished):
         pixels = matplotlib.image.imread(file)
         assert pixels.std() > 0.05
         assert pixels.shape[1] > 500
+
+
+def test_letters_in_pictures_are_large_enough_on_a_phone(finished):
+    """On a page of 400 pixels, whose margins take 32."""
+    for group in groups(Saved.read(finished.folder)):
+        for picture in group.pictures:
+            inches = picture.figure.get_size_inches()[0]
+            FigureCanvasAgg(picture.figure).draw()
+            for text in picture.figure.findobj(matplotlib.text.Text):
+                if text.get_text():
+                    pixels = text.get_fontsize() / 72.0 * 368.0 / inches
+                    # The exponents of powers of ten have 0.7 of the size.
+                    exponent = 0.7 if "^{" in text.get_text() else 1.0
+                    assert exponent * pixels >= 8.0, text
 
 
 def test_nothing_outside_is_asked_for(page):

@@ -53,4 +53,6 @@ def logarithmic(title: str, x_label: str, lines: Sequence[Line]) -> Figure:
     if [line[0] for line in lines] != [title]:
         legend_below(figure)
     plain(axes, title, x_label)
+    # Exponents are smaller than the rest of a label.
+    axes.tick_params(axis="y", which="both", labelsize=9)
     return figure

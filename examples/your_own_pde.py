@@ -38,6 +38,7 @@ def problem() -> sdifp.Problem:
         mass=0.0,
         reference=exact,
         name="burgers",
+        description=f"Viscous Burgers, u_t + u u_x = {NU} u_xx, periodic on [0, 2].",
     )
 
 

@@ -161,21 +161,32 @@ def continuum_of(row: dict[str, Any], tolerance: float) -> str:
     return "rounding" if is_rounding else f"{centre:+.1e} +- {margin:.1e}"
 
 
+def interval_of(row: dict[str, Any], name: str, form: str) -> str:
+    """A number in a row of a saved certificate, with its interval."""
+    centre, margin = row[name], row[f"{name}_margin"]
+    if centre is None or margin is None:
+        return "not finite"
+    return f"{centre:{form}} +- {margin:.1e}"
+
+
 def measured_in_words(row: dict[str, Any]) -> dict[str, str]:
     """Value and drift in a row of a saved certificate that is of no target."""
-
-    def interval(name: str, form: str) -> str:
-        centre, margin = row[name], row[f"{name}_margin"]
-        if centre is None or margin is None:
-            return "not finite"
-        return f"{centre:{form}} +- {margin:.1e}"
-
     part = row["relative_drift"]
     return {
-        "value": interval("value", ".6g"),
-        "drift": interval("drift", "+.1e"),
+        "value": interval_of(row, "value", ".6g"),
+        "drift": interval_of(row, "drift", "+.1e"),
         "relative_drift": "not finite" if part is None else f"{part:+.1e}",
     }
+
+
+def clock(seconds: float) -> str:
+    """A wall time in words."""
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole // 60 % 60} min"
 
 
 # Control characters, marks that change the direction or the line, and what stands for

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -483,6 +484,23 @@ def test_conditions_and_intervals_that_are_refused(conditions, interval, error, 
     box, equation = sdifp.Box([0.0], [1.0]), sdifp.Residual(sdifp.laplacian())
     with pytest.raises(error, match=words):
         sdifp.Problem(box, equation, conditions, interval)
+
+
+@pytest.mark.parametrize("d", [1, 3])
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_every_problem_describes_itself(name, d):
+    text = getattr(problems, name)(d).description
+    assert re.search(r"u_tt? (= |\+ ).*\[-?\d+, \d+\]", text)
+    assert ("]^3" in text) == (d == 3)
+    assert text.endswith(".")
+
+
+@pytest.mark.usefixtures("as_user")
+def test_a_description_is_a_string():
+    problem = sdifp.problems.advection()
+    assert dataclasses.replace(problem, description="Mine.").description == "Mine."
+    with pytest.raises(TypeError, match="description must be a string, got 3"):
+        dataclasses.replace(problem, description=3)
 
 
 def test_neumann_holds_on_the_axes_that_are_named_or_on_all_walls():

@@ -8,20 +8,24 @@ import shutil
 import subprocess
 
 import matplotlib.image
+import matplotlib.text
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from quick import only
 from quick_run import finished, quick_programs, small
 
 import sdifp
-from sdifp._folder import Saved, continuum_of
+from sdifp._folder import Saved, clock, continuum_of
 from sdifp._report import compare_rows, draw_comparison, verdict, write_report
+from sdifp._report._figures import groups
+from sdifp._report._terms import METHODS
 
 __all__ = ["finished", "quick_programs"]
 pytestmark = pytest.mark.usefixtures("quick_programs")
 NAMES = {
     *("mass", "mass-error", "squared_norm", "squared_norm-error"),
-    *("field", "reference", "difference"),
+    *("lines", "field", "reference", "difference"),
     *("loss", "training-errors", "scale", "shift"),
 }
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -41,6 +45,20 @@ def test_continuum_at_rounding_is_called_rounding(centre, margin, shown):
     assert continuum_of(row, 1e-14) == shown
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.4, "0 s"),
+        (99.4, "99 s"),
+        (192.3, "3 min 12 s"),
+        (3599.7, "1 h 0 min"),
+        (7500.0, "2 h 5 min"),
+    ],
+)
+def test_a_wall_time_in_words(seconds, shown):
+    assert clock(seconds) == shown
+
+
 class Page(html.parser.HTMLParser):
     """The elements of a page, and its text."""
 
@@ -51,6 +69,18 @@ class Page(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
+        self.apart(tag)
+
+    def handle_endtag(self, tag):
+        self.apart(tag)
+
+    def apart(self, tag):
+        if tag not in ("span", "dfn"):
+            self.text.append(" ")
+
+    @property
+    def words(self):
+        return " ".join("".join(self.text).split())
 
     def handle_data(self, data):
         self.text.append(data)
@@ -68,14 +98,15 @@ def page(finished):
 
 def test_the_page_says_what_came_out(page, finished):
     found = Page(page.read_text())
-    text = " ".join(" ".join(found.text).split())
+    text = found.words
     saved = Saved.read(finished.folder)
-    assert verdict(saved) in text
+    assert verdict(saved, with_advice=False) in text
     assert verdict(saved).startswith("Exact on the rule (worst error ")
     assert f"{saved.result['metrics']['l2_error']:.1e}" in text
     assert ("p", {"id": "verdict", "class": "verdict good"}) in found.elements
     # A row for each integral at five times, one of them the worst.
-    assert text.count(" regular") == len(saved.certificate["rows"]) == 10
+    regular = page.read_text().count('<td class="text">regular</td>')
+    assert regular == len(saved.certificate["rows"]) == 10
     assert sum(a.get("class") == "worst" for a in found.all("tr")) == 1
     for field in dataclasses.fields(finished.config):
         value = getattr(finished.config, field.name)
@@ -96,6 +127,20 @@ def test_all_pictures_are_in_it_and_in_words(page, finished):
         pixels = matplotlib.image.imread(file)
         assert pixels.std() > 0.05
         assert pixels.shape[1] > 500
+
+
+def test_letters_in_pictures_are_large_enough_on_a_phone(finished):
+    """On a page of 400 pixels, whose margins take 32."""
+    for group in groups(Saved.read(finished.folder)):
+        for picture in group.pictures:
+            inches = picture.figure.get_size_inches()[0]
+            FigureCanvasAgg(picture.figure).draw()
+            for text in picture.figure.findobj(matplotlib.text.Text):
+                if text.get_text():
+                    pixels = text.get_fontsize() / 72.0 * 368.0 / inches
+                    # The exponents of powers of ten have 0.7 of the size.
+                    exponent = 0.7 if "^{" in text.get_text() else 1.0
+                    assert exponent * pixels >= 8.0, text
 
 
 def test_nothing_outside_is_asked_for(page):
@@ -149,7 +194,8 @@ def test_a_browser_shows_it(page, finished, tmp_path, width):
     found = re.search(r"<output>(.*)</output>", done.stdout)
     assert found, done.stderr[-2000:]
     seen = json.loads(found[1].replace("&amp;", "&"))
-    assert seen["verdict"] == verdict(Saved.read(finished.folder))
+    says = verdict(Saved.read(finished.folder), with_advice=False)
+    assert seen["verdict"] == says
     assert seen["rows"] == 10
     assert len(seen["images"]) == len(NAMES)
     assert min(seen["images"]) > 500
@@ -179,8 +225,8 @@ def test_other_runs_have_reports_too(case, tmp_path, monkeypatch):
     missing = {
         "plain": {"scale", "shift"},
         "mass alone": {"squared_norm-error"},
-        "slices": set(),
-        "cloud": {"reference"},
+        "slices": {"lines"},
+        "cloud": {"lines", "reference"},
     }[case]
     names = {f.stem for f in (run.folder / "figures").iterdir()}
     assert names == NAMES - missing
@@ -262,6 +308,143 @@ def test_numbers_that_are_none_are_said_to_be_none(tmp_path, finished):
     certificate = json.loads((folder / "certificate.json").read_text())
     certificate["rows"][4] |= {"on_rule": None, "continuum": None}
     (folder / "certificate.json").write_text(json.dumps(certificate))
-    text = " ".join(Page(write_report(folder).read_text()).text)
+    text = Page(write_report(folder).read_text()).words
     assert "the relative L2 error is not finite." in text
     assert text.count("not finite") >= 4
+
+
+def test_the_page_says_what_is_solved_when_and_how_long_it_took(page, finished):
+    text = Page(page.read_text()).words
+    assert finished.problem.description in text
+    assert "SDIFP (Stochastic Dimension Implicit Functional Projections) trains" in text
+    date = Saved.read(finished.folder).result["evaluated"]
+    assert f"Evaluated on {date[:10]} {date[11:19]} UTC. Wall time of the tr" in text
+    assert re.search(r"training: \d+ s, of which \d+ s to compile the step\.", text)
+
+
+def test_every_term_is_explained_where_it_is_used_first(page):
+    code = page.read_text()
+    terms = re.findall(r"<li><dfn>(.*?)</dfn>: ", code)
+    assert len(set(terms)) == len(terms)
+    assert {
+        *("On the rule", "Continuum", "Independent rule", "Raw network", "Target"),
+        *("Scale", "Shift", "Relative L2 error", "Loss", "Status", "Window"),
+        *("Mass", "Squared norm"),
+    } == set(terms)
+    # Not before the list that explains it, but after the list before that.
+    body = code[code.index("<main>") :]
+    for term in terms:
+        known = body[: body.index(f"<dfn>{term}</dfn>")].rpartition('<ul class="ter')[0]
+        known = "".join(known.rpartition("</ul>")[:2])
+        assert not re.search(rf"\b{term}\b", Page(known).words, re.I)
+
+
+def test_every_method_is_explained():
+    assert {
+        name
+        for name, kind in vars(sdifp.training).items()
+        if isinstance(kind, type)
+        and issubclass(kind, sdifp.training.Method)
+        and kind is not sdifp.training.Method
+    } == set(METHODS)
+
+
+def test_a_folder_of_before_has_a_report(tmp_path, finished):
+    folder = copy_of(
+        finished, tmp_path, description=None, evaluated=None, compile_seconds=None
+    )
+    found = Page(write_report(folder).read_text())
+    assert "description" not in [a.get("id") for a in found.all("p")]
+    assert "Evaluated" not in found.words
+    assert "Wall time of the training: " in found.words
+
+
+def test_advice_is_a_sentence_of_its_own(tmp_path, finished):
+    folder = copy_of(finished, tmp_path)
+    file = folder / "certificate.json"
+    advice = "the rule is the limit: raise nodes to 64"
+    known = json.loads(file.read_text())
+    says = known["verdict"].removesuffix(f"; {known['advice']}")
+    known |= {"advice": advice, "verdict": f"{says}; {advice}"}
+    file.write_text(json.dumps(known))
+    found = Page(write_report(folder).read_text())
+    assert "advice" in [a.get("id") for a in found.all("p")]
+    assert found.words.count("he rule is the limit") == 1
+    # The terminal has it in the verdict.
+    assert f"; {advice}" in verdict(Saved.read(folder))
+
+
+def copy_of(run, tmp_path, **changes):
+    """The folder of a run with another result; None takes a field away."""
+    folder = tmp_path / "copy"
+    shutil.copytree(run.folder, folder)
+    file = folder / "result.json"
+    known = json.loads(file.read_text()) | changes
+    gone = [name for name, value in changes.items() if value is None]
+    file.write_text(json.dumps({k: v for k, v in known.items() if k not in gone}))
+    return folder
+
+
+def without_time(folder, dimension):
+    """Make a folder that of a problem without time: one value of everything."""
+    last = lambda value: (
+        {k: last(v) for k, v in value.items()}
+        if isinstance(value, dict)
+        else value[-1:]
+        if isinstance(value, list)
+        else value
+    )
+    result = json.loads((folder / "result.json").read_text())
+    result |= {"until": None, "dimension": dimension}
+    known = result["integrals"]
+    known["times"] = [None]
+    known["invariants"] = last(known["invariants"])
+    known["invariants"]["roughness"] = {
+        "density": "F",
+        "target": None,
+        "values": {"field": [1.25], "raw": [1.5]},
+    }
+    result["metrics"]["measured"] = {"roughness": {"value": 1.25}}
+    (folder / "result.json").write_text(json.dumps(result))
+    file = folder / "certificate.json"
+    known = json.loads(file.read_text())
+    known["rows"] = [row | {"time": None} for row in known["rows"][-2:]]
+    row = {"time": None, "invariant": "roughness", "value": 1.25, "value_margin": 1e-3}
+    known["measured"] = [row]
+    file.write_text(json.dumps(known))
+    side = 33 if dimension == 1 else 9
+    axis = np.linspace(0.0, 1.0, side)
+    planes = np.meshgrid(*(axis,) * min(dimension, 2), indexing="ij")
+    x = np.stack(planes, -1).reshape(-1, min(dimension, 2))
+    x = np.pad(x, ((0, 0), (0, dimension - x.shape[1])), constant_values=0.5)
+    reference = np.sin(np.pi * x).prod(1)[None]
+    arrays = {"u": 1.01 * reference, "reference": reference}
+    if dimension <= 3:
+        arrays["x"] = x
+    np.savez(folder / "solution.npz", **arrays)
+
+
+@pytest.mark.parametrize("dimension", only([1, 2, 3, 5], 1))
+def test_a_problem_without_time_has_no_axis_of_time(tmp_path, finished, dimension):
+    folder = copy_of(finished, tmp_path)
+    without_time(folder, dimension)
+    found = Page(write_report(folder).read_text())
+    over_time = {"mass", "mass-error", "squared_norm", "squared_norm-error", "lines"}
+    names = NAMES - over_time
+    assert {f.stem for f in (folder / "figures").iterdir()} == (
+        names if dimension in (2, 3) else names - {"reference"}
+    )
+    words = found.words
+    assert "roughness, measured only, is 1.25 ± 1.0e-03" in words
+    for phrase in ("over time", "at the last time", "drift", "times", "space and time"):
+        assert phrase not in words
+    assert {"integrals", "certificate", "measured"} <= {
+        a.get("id") for a in found.all("table")
+    }
+    assert "<th>t</th>" not in (folder / "report.html").read_text()
+    for image in found.all("img"):
+        assert "time" not in image["alt"]
+    saved = Saved.read(folder)
+    picture = draw_comparison([saved, saved], tmp_path / "both.png")
+    assert matplotlib.image.imread(picture).std() > 0.05
+    assert compare_rows([saved])[0]["drifts"] == {}

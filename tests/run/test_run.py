@@ -1,6 +1,7 @@
 """Runs in folders: taken up again, refused, stopped, measured."""
 
 import dataclasses
+import datetime
 import errno
 import json
 import os
@@ -71,6 +72,8 @@ def test_a_run_that_was_stopped_and_taken_up_is_the_same(
     again, first = Saved.read(run.folder), Saved.read(finished.folder)
     assert again.certificate == first.certificate
     assert again.result["integrals"] == first.result["integrals"]
+    # The processes before this one compiled, too.
+    assert again.result["compile_seconds"] is None
     assert all(np.array_equal(a, first.solution[k]) for k, a in again.solution.items())
     # And it is finished.
     assert sdifp.Run.open(run.folder).train()
@@ -94,6 +97,10 @@ def test_the_run_is_the_training_of_the_library(finished):
     result = json.loads((finished.folder / "result.json").read_text())
     assert result["finished"]
     assert result["until"] == 1.0
+    assert result["description"] == finished.problem.description
+    evaluated = datetime.datetime.fromisoformat(result["evaluated"])
+    assert evaluated.utcoffset() == datetime.timedelta(0)
+    assert 0.0 < result["compile_seconds"] <= result["metrics"]["seconds"]
     assert result["metrics"]["l2_error"] == training.result().metrics.l2_error
 
 

@@ -15,6 +15,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from .._folder import clock
+
 
 class Bar:
     """Shows a training; to be called with it and with metrics where they are new."""
@@ -72,13 +74,8 @@ def _pace(left: int, training: Any) -> str:
     if not speed:
         return ""
     rate = f"{speed:.0f}" if speed >= 10.0 else f"{speed:.2g}"
-    passed, to_come = _clock(training.seconds), _clock(left / speed)
+    passed, to_come = clock(training.seconds), clock(left / speed)
     return f"{passed}, {rate} steps/s, {to_come} left"
-
-
-def _clock(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole} s" if whole < 100 else f"{whole // 60} min {whole % 60} s"
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Several runs side by side, from what they saved."""
 
 import io
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,21 @@ from typing import Any
 import numpy as np
 
 from .._folder import Saved, printable, write_whole
-from ._figures import (
+from ._style import CYCLE, ZERO, new_figure, plain
+from ._values import (
     errors_over_time,
     in_words,
+    is_steady,
     measured,
     numbers,
     prescribed,
     worst_drift,
     worst_error,
 )
-from ._style import CYCLE, ZERO, new_figure, plain
+
+# Characters of a line of the legend.
+_LABEL = 32
+_STYLES = ("-", "--", ":", "-.")
 
 
 def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
@@ -34,7 +40,11 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
                 "finished": run.result["finished"],
                 **{k: metrics[k] for k in ("step", "seconds", "loss", "l2_error")},
                 "errors": {name: worst_error(run, name) for name in prescribed(run)},
-                "drifts": {name: worst_drift(run, name) for name in measured(run)},
+                "drifts": {
+                    name: worst_drift(run, name)
+                    for name in _drawn(run)
+                    if name in measured(run)
+                },
                 "on_rule": max(
                     (r["on_rule"] for r in certified if r["on_rule"] is not None),
                     default=None,
@@ -46,25 +56,37 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
 
 def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     """Errors over the time that training took, and errors of the integrals over the
-    time of the problem; returns the picture's file."""
-    known = [(*prescribed(run), *measured(run)) for run in runs]
+    time of the problem, or one number for each run of a problem without time; returns
+    the picture's file."""
+    known = [_drawn(run) for run in runs]
     names = list(dict.fromkeys(name for own in known for name in own))
-    figure = new_figure(3.5 * (1 + len(names)), 3.4)
-    errors, *panels = np.atleast_1d(figure.subplots(1, 1 + len(names)))
-    for k, run in enumerate(runs):
-        colour = CYCLE[k % len(CYCLE)]
-        # Not as mathematics, and not left out of the legend.
-        name = printable(run.folder.name or str(run.folder)).replace("$", r"\$")
-        name = f" {name}" if name.startswith("_") else name
+    all_steady = all(is_steady(run) for run in runs)
+    # Two in a row, so that letters are large where the picture is shown small.
+    columns = min(2, 1 + len(names))
+    rows = -(-(1 + len(names)) // columns)
+    figure = new_figure(3.8 * columns, 3.2 * rows)
+    errors, *panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    panels, free = panels[: len(names)], panels[len(names) :]
+    for k, (run, label) in enumerate(zip(runs, _labels(runs), strict=True)):
+        # Runs with the same numbers are seen through each other.
+        style = {
+            "color": CYCLE[k % len(CYCLE)],
+            "linestyle": _STYLES[k % len(_STYLES)],
+        }
         seconds = [m["seconds"] for m in run.metrics]
         key = "l2_error" if run.result["has_reference"] else "loss"
         values = np.maximum(np.abs(numbers([m[key] for m in run.metrics])), ZERO)
-        errors.semilogy(seconds, values, ".-", color=colour, label=name)
+        errors.semilogy(seconds, values, marker=".", label=label, **style)
         for axes, which in zip(panels, names, strict=True):
-            if which in known[k]:
-                times, off = errors_over_time(run, which)
-                off = np.maximum(off, ZERO)
-                axes.semilogy(times, off, color=colour, label=name)
+            if which not in known[k]:
+                continue
+            times, off = errors_over_time(run, which)
+            off = np.maximum(off, ZERO)
+            if is_steady(run):
+                axes.axhline(off[0], **style)
+                axes.set_yscale("log")
+            else:
+                axes.semilogy(times, off, **style)
     all_known = all(run.result["has_reference"] for run in runs)
     what = (
         "relative L2 error" if all_known else "relative L2 error, or loss without one"
@@ -74,10 +96,36 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
         with_target = any(which in prescribed(run) for run in runs)
         kind = "error" if with_target else "drift"
         title = f"relative {kind} of the {in_words(which)}"
-        plain(axes, title, "t, on an independent rule")
-    errors.legend(fontsize=8)
+        where = "on an independent rule"
+        plain(axes, title, where if all_steady else f"t, {where}")
+        if all_steady:
+            axes.set_xticks([])
+    if free:
+        free[0].axis("off")
+        lines, labels = errors.get_legend_handles_labels()
+        free[0].legend(lines, labels, loc="center", fontsize=11, frameon=False)
+    else:
+        figure.legend(
+            loc="outside lower center", ncols=columns, fontsize=11, frameon=False
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     figure.savefig(buffer, format=file.suffix.removeprefix(".") or "png")
     write_whole(file, buffer.getvalue())
     return file
+
+
+def _drawn(run: Saved) -> list[str]:
+    """The invariants that have errors or drifts."""
+    return prescribed(run) if is_steady(run) else [*prescribed(run), *measured(run)]
+
+
+def _labels(runs: Sequence[Saved]) -> list[str]:
+    """The names of the folders, or their paths where two have the same name."""
+    names = [run.folder.name or str(run.folder) for run in runs]
+    if len(set(names)) < len(names):
+        names = [str(run.folder) for run in runs]
+    lines = [textwrap.fill(printable(name), _LABEL) for name in names]
+    # Not as mathematics, and not left out of the legend.
+    escaped = [line.replace("$", r"\$") for line in lines]
+    return [f" {line}" if line.startswith("_") else line for line in escaped]

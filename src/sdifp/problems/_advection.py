@@ -7,6 +7,7 @@ from .._domain import Box, check_dimension
 from ..operators import Residual, time_derivative
 from ..operators import advection as advection_operator
 from ._data import (
+    cube_in_words,
     exponential,
     mass_of_gaussian,
     squared_norm_of_gaussian,
@@ -42,6 +43,7 @@ def advection(
             float(scipy.special.iv(0, k / np.sqrt(d))) ** d for k in (1.0, 2.0)
         )
 
+    slope = "u_x" if d == 1 else "sum_k du/dx_k"
     return Problem(
         domain=Box.cube(d, 0.0, 2.0, periodic=True, normalised=d > 1),
         equation=Residual(time_derivative() + advection_operator(np.full(d, speed))),
@@ -51,4 +53,8 @@ def advection(
         squared_norm=squared_norm,
         reference=lambda x, t: initial(x - speed * t),
         name=f"advection-{d}d",
+        description=(
+            f"The advection equation, u_t + c {slope} = 0 on {cube_in_words(0, 2, d)}, "
+            f"periodic, with c = {speed:g}."
+        ),
     )

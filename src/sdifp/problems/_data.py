@@ -8,6 +8,12 @@ from jaxtyping import Array, ArrayLike
 _IMAGES = 3
 
 
+def cube_in_words(lower: float, upper: float, dimension: int) -> str:
+    """`[0, 2]` in one dimension, `[0, 2]^3` in three, for descriptions."""
+    power = "" if dimension == 1 else f"^{dimension}"
+    return f"[{lower:g}, {upper:g}]{power}"
+
+
 def wrapped_gaussian(
     x: Array, centre: ArrayLike, width: ArrayLike, period: float
 ) -> Array:

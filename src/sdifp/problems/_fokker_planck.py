@@ -7,6 +7,7 @@ from jaxtyping import Array
 from .._domain import Box, check_dimension
 from ..operators import Residual, time_derivative
 from ..operators import fokker_planck as fokker_planck_operator
+from ._data import cube_in_words
 from ._problem import Dirichlet, Initial, Problem
 
 _WALL = 5.0
@@ -45,6 +46,9 @@ def fokker_planck(
         exponent = -0.5 * jnp.sum((x - centre) ** 2) / variance
         return jnp.exp(exponent) / (2.0 * np.pi * variance) ** (0.5 * d)
 
+    terms = "(theta x u)_x + D u_xx"
+    if d > 1:
+        terms = "div(theta x u) + D Laplacian(u)"
     return Problem(
         domain=Box.cube(d, -_WALL, _WALL),
         equation=Residual(
@@ -59,4 +63,9 @@ def fokker_planck(
         mass=1.0,
         reference=reference,
         name=f"fokker-planck-{d}d",
+        description=(
+            f"The Fokker-Planck equation of an Ornstein-Uhlenbeck process, "
+            f"u_t = {terms} on {cube_in_words(-_WALL, _WALL, d)}, with "
+            f"theta = {pull:g}, D = {diffusion:g} and u = 0 on the walls."
+        ),
     )

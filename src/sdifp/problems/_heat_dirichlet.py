@@ -6,6 +6,7 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
+from ._data import cube_in_words
 from ._problem import Dirichlet, Initial, Problem
 
 
@@ -45,6 +46,7 @@ def heat_dirichlet(
         first, third = sizes(t)
         return ((2.0 / np.pi) * (first + third / 3.0)) ** d
 
+    second = "u_xx" if d == 1 else "Laplacian(u)"
     return Problem(
         domain=Box.cube(d, 0.0, 1.0),
         equation=Residual(time_derivative() - diffusion * laplacian()),
@@ -56,4 +58,9 @@ def heat_dirichlet(
         mass=mass,
         reference=reference,
         name=f"heat-dirichlet-{d}d",
+        description=(
+            f"The heat equation with homogeneous Dirichlet conditions, "
+            f"u_t = kappa {second} on {cube_in_words(0, 1, d)}, with "
+            f"kappa = {diffusion:g} and u = 0 on the walls."
+        ),
     )

@@ -11,7 +11,12 @@ from jaxtyping import Array, Float
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, third_derivatives, time_derivative
-from ._data import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
+from ._data import (
+    cube_in_words,
+    mass_of_gaussian,
+    squared_norm_of_gaussian,
+    wrapped_gaussian,
+)
 from ._problem import Initial, Problem
 
 _LOWER, _PERIOD = -9.0, 20.0
@@ -38,6 +43,16 @@ def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
         return wrapped_gaussian(jnp.sum(x), 1.0, 1.0, _PERIOD)
 
     volume = _PERIOD if d > 1 else 1.0
+    box = cube_in_words(_LOWER, _LOWER + _PERIOD, d)
+    description = (
+        f"The Korteweg-de Vries equation, u_t + 6 u u_x + u_xxx = 0 on {box}, periodic."
+    )
+    if d > 1:
+        description = (
+            f"The Korteweg-de Vries equation along the diagonal, u_t + (6/d) u "
+            f"sum_k du/dx_k + (1/d) sum_k d^3u/dx_k^3 = 0 on {box}, periodic, with "
+            f"d = {d}."
+        )
     return Problem(
         domain=Box.cube(d, _LOWER, _LOWER + _PERIOD, periodic=True, normalised=d > 1),
         equation=Residual(
@@ -50,6 +65,7 @@ def kdv(dimension: int = 1, *, duration: float = 0.5) -> Problem:
         squared_norm=float(squared_norm_of_gaussian(1.0, _PERIOD)) / volume,
         reference=_solution(float(duration)),
         name=f"kdv-{d}d",
+        description=description,
     )
 
 

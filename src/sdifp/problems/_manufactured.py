@@ -7,6 +7,7 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
+from ._data import cube_in_words
 from ._problem import Initial, Problem
 
 
@@ -51,4 +52,9 @@ def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:
         squared_norm=lambda t: 0.5 * (1.0 - two * jnp.cos(2.0 * t)),
         reference=reference,
         name=f"manufactured-{d}d",
+        description=(
+            f"A manufactured problem, u_t = Laplacian(u) + f on "
+            f"{cube_in_words(0, 2, d)}, periodic. The source f is such that "
+            f"u = sin(s + t) with s = sum_k cos(pi x_k) / sqrt({d})."
+        ),
     )

@@ -94,6 +94,8 @@ class Problem:
     - `positive`: whether the solution is positive. The network is then positive, too,
         and corrected in such a way that it stays so; the mass must be prescribed.
     - `minimum`: the value of the functional at the solution, if known.
+    - `description`: one or two sentences with the name of the equation and its formula
+        in plain text, shown at the top of reports.
     """
 
     domain: Box
@@ -105,6 +107,7 @@ class Problem:
     name: str
     positive: bool
     minimum: float | None
+    description: str
     initial: Callable[[Array], Array] | None = dataclasses.field(init=False)
     "u at the beginning; None for a steady problem"
     velocity: Callable[[Array], Array] | None = dataclasses.field(init=False)
@@ -130,6 +133,7 @@ class Problem:
         squared_norm: TargetLike | None = None,
         positive: bool = False,
         minimum: float | None = None,
+        description: str = "",
     ) -> None:
         if not isinstance(domain, Box):
             raise TypeError(f"domain must be a Box, got {domain!r}")
@@ -137,6 +141,8 @@ class Problem:
             raise TypeError(
                 f"equation must be a Residual or a Functional, got {equation!r}"
             )
+        if not isinstance(description, str):
+            raise TypeError(f"description must be a string, got {description!r}")
         short = ((Mass, mass), (SquaredNorm, squared_norm))
         found = _conditions(conditions)
         initial, dirichlet, neumann = (
@@ -153,6 +159,7 @@ class Problem:
             "name": name,
             "positive": _boolean("positive", positive),
             "minimum": _minimum(minimum, equation),
+            "description": description,
             "initial": None if initial is None else initial.value,
             "velocity": None if initial is None else initial.velocity,
             "profile": None if dirichlet is None else dirichlet.profile,

@@ -8,6 +8,7 @@ from jaxtyping import Array
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, reaction, time_derivative
 from ._data import (
+    cube_in_words,
     exponential,
     mass_of_gaussian,
     squared_norm_of_gaussian,
@@ -84,6 +85,7 @@ def reaction_diffusion(
             )
             return jnp.exp(2.0 * rate * t + d * jnp.log(square))
 
+    second, bounds = ("u_xx", (-1, 3)) if d == 1 else ("Laplacian(u)", (0, 2))
     return Problem(
         domain=box,
         equation=Residual(time_derivative() - diffusion * laplacian() - reaction(rate)),
@@ -93,4 +95,9 @@ def reaction_diffusion(
         squared_norm=squared_norm,
         reference=reference,
         name=f"reaction-diffusion-{d}d",
+        description=(
+            f"A reaction-diffusion equation, u_t = kappa {second} + lambda u on "
+            f"{cube_in_words(*bounds, d)}, with kappa = {diffusion:g}, "
+            f"lambda = {rate:g} and du/dn = 0 on the walls."
+        ),
     )

@@ -7,7 +7,12 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
-from ._data import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
+from ._data import (
+    cube_in_words,
+    mass_of_gaussian,
+    squared_norm_of_gaussian,
+    wrapped_gaussian,
+)
 from ._problem import Initial, Problem
 
 
@@ -42,6 +47,7 @@ def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Pr
     square = float(squared_norm_of_gaussian(1.0, period)) / period
     mass, square_of_all = root * mean, d * mean**2 + (square - mean**2)
     volume = period if d == 1 else 1.0
+    second = "u_xx" if d == 1 else "Laplacian(u)"
     return Problem(
         domain=Box.cube(d, -3.0, 5.0, periodic=True, normalised=d > 1),
         equation=Residual(time_derivative(2) - speed**2 * laplacian()),
@@ -51,4 +57,8 @@ def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Pr
         squared_norm=float(square_of_all * volume),
         reference=reference,
         name=f"wave-{d}d",
+        description=(
+            f"The wave equation, u_tt = c^2 {second} on {cube_in_words(-3, 5, d)}, "
+            f"periodic, with c = {speed:g}."
+        ),
     )

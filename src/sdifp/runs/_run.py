@@ -1,6 +1,7 @@
 """Run: a training in a folder, which survives what happens to its process."""
 
 import dataclasses
+import datetime
 import fcntl
 import functools
 import io
@@ -88,6 +89,7 @@ class Run:
             key=jax.random.key(built.config.seed),
         )
         self._saved_step = -1
+        self._resumed = False
         self._damaged: list[Path] = []
 
     @staticmethod
@@ -175,6 +177,7 @@ class Run:
             )
         run.training.restore(found.arrays)
         run._saved_step, run._damaged = run.training.step, found.damaged
+        run._resumed = run.training.step > 0
         return run
 
     def train(
@@ -301,12 +304,20 @@ class Run:
         result = finite(
             {
                 "problem": problem.name,
+                "description": problem.description,
                 "dimension": problem.domain.dimension,
                 "normalised": problem.domain.normalised,
                 "method": type(training.method).__name__,
                 "finished": training.finished,
                 "until": end,
                 "has_reference": problem.reference is not None,
+                "evaluated": datetime.datetime.now(datetime.UTC).isoformat(
+                    timespec="seconds"
+                ),
+                # Those of the processes before are not known.
+                "compile_seconds": (
+                    None if self._resumed else training.compile_seconds
+                ),
                 "metrics": dataclasses.asdict(trained.metrics),
                 "integrals": integrals_of(trained, problem, rule, end),
                 "certificate": None if certificate is None else certificate.verdict,

@@ -9,6 +9,7 @@ from .._folder import (
     Saved,
     checkpoint_files,
     continuum_of,
+    interval_of,
     measured_in_words,
     printable,
     read_config,
@@ -51,20 +52,28 @@ def evaluate_command(run: Path, accept_changed_problem: bool, as_json: bool) -> 
     width = max([12, *(len(row["invariant"]) for row in every)])
     for row in _rows(saved):
         say(
-            f"t {row['time']:<8.4g} {row['invariant']:<{width}}  "
+            f"{_time(row)}{row['invariant']:<{width}}  "
             f"target {row['target']:<12.6g} "
             f"on the rule {shown(row['on_rule'])}  "
             f"independent {shown(row['on_other_rule'])}  "
             f"continuum {continuum_of(row, tolerance)}"
         )
     for row in _rows(saved, "measured"):
+        if row["time"] is None:
+            value = interval_of(row, "value", ".8g")
+            say(f"{row['invariant']:<{width}}  value {value}")
+            continue
         words = measured_in_words(row)
         say(
-            f"t {row['time']:<8.4g} {row['invariant']:<{width}}  "
+            f"{_time(row)}{row['invariant']:<{width}}  "
             f"value {words['value']}  drift {words['drift']}  "
             f"relative {words['relative_drift']}"
         )
     say(verdict(saved))
+
+
+def _time(row: dict[str, Any]) -> str:
+    return "" if row["time"] is None else f"t {row['time']:<8.4g} "
 
 
 def _rows(saved: Saved, which: str = "rows") -> list[dict[str, Any]]:
@@ -204,11 +213,19 @@ def audit_command(
     training = sdifp.train(
         built.problem, sdifp.training.SDIFP(), recipe=built.recipe, check=False, key=key
     )
-    x, t = built.recipe.points.draw(
-        key, built.problem.domain, 0.0, built.problem.duration
-    )
+    residual = built.problem.residual
+    if residual is None:
+        raise ValueError(
+            f"problem: {built.problem.name} has a functional, and an audit needs a "
+            f"residual, whose gradient is estimated"
+        )
+    own, box = built.recipe.points, built.problem.domain
+    if built.problem.is_steady:
+        x, t = own.draw_steady(key, box), None
+    else:
+        x, t = own.draw(key, box, 0.0, built.problem.duration)
     found = sdifp.estimators.audit(
-        built.problem.equation, training.field, x, t, key=key, n=terms, repeats=draws
+        residual, training.field, x, t, key=key, n=terms, repeats=draws
     )
     if out is not None:
         found.draw(out)

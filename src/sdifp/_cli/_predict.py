@@ -34,7 +34,8 @@ def predict_command(
     """Evaluate the field of a run at POINTS.
 
     POINTS is a CSV file, with or without a line of names, or an NPY file: a column for
-    each coordinate and one for the time, which --time replaces. The values are written
+    each coordinate and, where the problem has time, one for that, which --time
+    replaces. The values are written
     beside them, as a column u more, or as an array of their own in an NPY file.
     """
     read_config(run)
@@ -45,23 +46,28 @@ def predict_command(
     found = open_run(run, accept_changed_problem)
     from ..runs import predict
 
-    d = found.problem.domain.dimension
-    wanted = d + (time is None)
+    d, steady = found.problem.domain.dimension, found.problem.is_steady
+    if steady and time is not None:
+        raise click.UsageError(
+            f"--time must be left out: {found.problem.name} has no time"
+        )
+    has_column = time is None and not steady
+    wanted = d + has_column
     if table.shape[1] != wanted:
-        last = ", t" if time is None else " (the time is given)"
+        last = ", t" if has_column else "" if steady else " (the time is given)"
         raise click.UsageError(
             f"{points} must have {wanted} columns, x1{', ...' * (d > 1)}{last}, got "
             f"{table.shape[1]}"
         )
-    head = names or [f"x{k + 1}" for k in range(d)] + ["t"] * (time is None)
+    head = names or [f"x{k + 1}" for k in range(d)] + ["t"] * has_column
     if time is not None:
         table = np.column_stack([table, np.full(len(table), time)])
         head = [*head, "t"]
     outside = found.outside(table)
     if outside:
         say(
-            f"note: {outside} of {len(table)} points lie outside of the box or of the "
-            f"duration that was trained",
+            f"note: {outside} of {len(table)} points lie outside of the box"
+            + ("" if steady else " or of the duration that was trained"),
             err=True,
         )
     values = predict(found.training, table)

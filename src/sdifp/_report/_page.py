@@ -16,6 +16,7 @@ from ._figures import groups
 from ._tables import certificate_table, integrals_table, measured_table
 from ._terms import METHODS, Glossary
 from ._values import (
+    functional_value,
     in_words,
     is_steady,
     measured,
@@ -148,6 +149,14 @@ def verdict(saved: Saved, with_advice: bool = True) -> str:
         parts.append(
             "nothing is prescribed" + (f": the {' and the '.join(off)}" if off else "")
         )
+    functional = functional_value(saved)
+    if functional is not None:
+        name, value, away = functional
+        known = f", {away} above the known minimum" if away else ""
+        parts.append(
+            f"the {in_words(name)} is {value} (an interval that covers the error of "
+            f"the quadrature only){known}"
+        )
     for name in measured(saved):
         if is_steady(saved):
             parts.append(
@@ -190,6 +199,9 @@ def _key_figures(saved: Saved) -> list[tuple[str, str]]:
     found = []
     if result["has_reference"]:
         found.append(("relative L2 error", shown(metrics["l2_error"])))
+    functional = functional_value(saved)
+    if functional is not None:
+        found.append((in_words(functional[0]), functional[1]))
     for name in prescribed(saved):
         text = f"{in_words(name)}, error on an independent rule"
         found.append((text, shown(worst_error(saved, name))))

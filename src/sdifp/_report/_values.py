@@ -46,6 +46,19 @@ def measured_value(saved: Saved, name: str) -> str:
     return shown_number(_curves(saved, name)["values"]["field"][0])
 
 
+def functional_value(saved: Saved) -> tuple[str, str, str] | None:
+    """The functional that a problem minimises: its name, its value with the interval
+    and, where the minimum is known, how far it is above that, relative to it."""
+    found = saved.result.get("functional")
+    if found is None:
+        return None
+    value, margin, least = (found[k] for k in ("value", "margin", "minimum"))
+    if value is None or margin is None:
+        return found["name"], "not finite", ""
+    away = "" if not least else f"{(value - least) / abs(least):.1e} of it"
+    return found["name"], f"{value:.8g} ± {margin:.1e}", away
+
+
 def worst_drift(saved: Saved, name: str) -> float | None:
     """The largest relative drift of an invariant without a target on the independent
     rule; None if it is not finite."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._mesh import device_local
@@ -146,7 +147,7 @@ def over_times(function: Callable[[Any], Any], times: Array | None) -> Any:
     """What a function gives at each of some times, one after the other, on a first
     axis; without time that has one entry."""
     if times is None:
-        return jax.tree.map(lambda a: a[None], function(None))
+        return jax.tree.map(lambda a: jnp.asarray(a)[None], function(None))
     return jax.lax.map(function, times)
 
 

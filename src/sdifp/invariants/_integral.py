@@ -95,7 +95,7 @@ def integrals_from(given: Any) -> tuple[Integral, ...]:
 
 
 def unknown_arguments(function: Callable[..., Any], known: Iterable[str]) -> list[str]:
-    """The arguments that a function needs and that are not among those known by name."""
+    """The arguments that a function needs beyond those known by name."""
     by_name = (
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.KEYWORD_ONLY,

@@ -37,9 +37,9 @@ from ._samplers import groups_of as groups_of
 
 # fmt: off
 __all__ = [
-    "AppliedOperator", "Coordinates", "Functional", "Gaussian", "Operator", "Plan", "Rademacher",
-    "Residual", "Sampler", "advection", "biharmonic", "derivative", "fokker_planck",
-    "laplacian", "mixed_derivative", "mixed_derivatives", "reaction",
+    "AppliedOperator", "Coordinates", "Functional", "Gaussian", "Operator", "Plan",
+    "Rademacher", "Residual", "Sampler", "advection", "biharmonic", "derivative",
+    "fokker_planck", "laplacian", "mixed_derivative", "mixed_derivatives", "reaction",
     "third_derivatives", "time_derivative",
 ]
 # fmt: on

@@ -146,8 +146,9 @@ class Functional(eqx.Module):
 
         # The densities of integrals, weighted by how the functional depends on them.
         by_known = jax.grad(
-            lambda known: volume
-            * (weights @ jax.vmap(self.at_point)(nodes, *jets, known))
+            lambda known: (
+                volume * (weights @ jax.vmap(self.at_point)(nodes, *jets, known))
+            )
         )(known)
         plain = [one for one in self.integrals if not one.is_kernel]
 

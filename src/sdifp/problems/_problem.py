@@ -256,9 +256,10 @@ class Problem:
     @property
     def references(self) -> tuple[Callable[..., Array], ...]:
         """The solutions that are known."""
-        if self.reference is None:
+        known = self.reference
+        if known is None:
             return ()
-        return self.reference if isinstance(self.reference, tuple) else (self.reference,)
+        return known if isinstance(known, tuple) else (known,)
 
     @property
     def prescribed(self) -> tuple[Invariant, ...]:

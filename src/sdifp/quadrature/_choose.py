@@ -94,9 +94,7 @@ def rule_for(
             f"randomised, for example key=jax.random.key(0)"
         )
     if budget is not None:
-        rule, reason = _build(
-            box, even, check_size("budget", budget), key, randomised
-        )
+        rule, reason = _build(box, even, check_size("budget", budget), key, randomised)
     else:
         assert tolerance is not None
         if not tolerance > 0.0:

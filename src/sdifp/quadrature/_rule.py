@@ -208,8 +208,8 @@ def not_randomised(self: QuadratureRule, key: Array) -> QuadratureRule:
     """A method `resample`, for a rule without randomisation."""
     raise ValueError(
         f"the rule {self.name} is not randomised, so it cannot be resampled; sobol, "
-        f"lattice, halton, monte_carlo, importance and tensor products of Trapezoid and "
-        f"TwoPieces can"
+        f"lattice, halton, monte_carlo, importance and tensor products of Trapezoid "
+        f"and TwoPieces can"
     )
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..field import as_field, at_time
+from ..field import as_field, at_time, over_times
 from ..invariants import (
     Invariant,
     Mass,
@@ -46,14 +46,15 @@ def _is_large(field: Any) -> bool:
 
 
 def integrals_of(
-    trained: Trained, problem: Problem, rule: QuadratureRule, end: float
+    trained: Trained, problem: Problem, rule: QuadratureRule, end: float | None
 ) -> dict[str, Any]:
     """The invariants over time on an independent rule, by name, with their targets and
     relative errors, or their drifts where they have no target: of the field, and of the
     network without its correction. Mass and squared norm are measured where they are
     not among the invariants, too."""
     field, volume = trained.field, problem.domain.volume
-    times = jnp.linspace(0.0, end, _FEW_TIMES if _is_large(field) else _TIMES)
+    few = _FEW_TIMES if _is_large(field) else _TIMES
+    times = None if end is None else jnp.linspace(0.0, end, few)
     invariants = [*problem.prescribed, *problem.measured]
     for measured in (Mass(None), SquaredNorm(None)):
         if measured.name not in [i.name for i in invariants]:
@@ -64,8 +65,9 @@ def integrals_of(
     if trained.certificate is not None:
         curves["raw"] = of(trained.net)
     read = {w: read_rows(invariants, curve, volume) for w, curve in curves.items()}
+    every_time: Any = [None] if times is None else times
     targets = [
-        volume * np.array([float(problem.mean_target(i, t)) for t in times])
+        volume * np.array([float(problem.mean_target(i, t)) for t in every_time])
         for i in problem.prescribed
     ]
 
@@ -81,15 +83,16 @@ def integrals_of(
         found = {which: measured[k] for which, measured in read.items()}
         own: dict[str, Any] = {"density": invariant.density_in_words, "target": None}
         own["values"] = {which: m.value.tolist() for which, m in found.items()}
-        if invariant.target is None:
+        if invariant.target is None and times is not None:
             change = {which: drift(m) for which, m in found.items()}
             own["drift"] = {w: d.change.tolist() for w, d in change.items()}
             own["relative_drift"] = {w: d.relative.tolist() for w, d in change.items()}
-        else:
+        elif invariant.target is not None:
             own["target"] = targets[k].tolist()
             own["errors"] = {w: np.abs(e[k]).tolist() for w, e in off.items()}
         out[invariant.name] = own
-    return {"times": np.asarray(times, float).tolist(), "invariants": out}
+    known = [None] if times is None else np.asarray(times, float).tolist()
+    return {"times": known, "invariants": out}
 
 
 @eqx.filter_jit
@@ -98,64 +101,77 @@ def _moments(
     invariants: tuple[Invariant, ...],
     function: Any,
     rule: QuadratureRule,
-    times: Float[Array, " n"],
+    times: Float[Array, " n"] | None,
 ) -> Float[Array, "n m"]:
     at = lambda t: problem.means_of(invariants, rule, at_time(function, t), t)
-    return jax.lax.map(at, times)
+    return over_times(at, times)
 
 
 @eqx.filter_jit
 def values(
-    function: Any, x: Float[Array, "n_t n_x d"], t: Float[Array, " n_t"]
+    function: Any, x: Float[Array, "n_t n_x d"], t: Float[Array, " n_t"] | None
 ) -> Float[Array, "n_t n_x"]:
-    """The values at points of each time."""
+    """The values at points of each time; without time there is one entry."""
+    if t is None:
+        return jax.vmap(jax.vmap(at_time(function, None)))(x)
     return jax.lax.map(lambda a: jax.vmap(at_time(function, a[1]))(a[0]), (x, t))
 
 
 def predict(training: Training, table: Float[np.ndarray, "n columns"]) -> np.ndarray:
-    """The values of the field of a training at points: one per row, its time last.
-    Points of one time share its quadrature."""
+    """The values of the field of a training at points: one per row, its time last
+    unless the problem is steady. Points of one time share its quadrature."""
     if training.finished:
         training.check()
     field = training.final_field
-    out = np.empty(len(table))
-    order = np.argsort(table[:, -1], kind="stable")
-    times, starts = np.unique(table[order, -1], return_index=True)
-    for t, rows in zip(times, np.split(order, starts[1:]), strict=True):
+    d, out = training.problem.domain.dimension, np.empty(len(table))
+    times: Any = [None]
+    groups = [np.arange(len(table))]
+    if not training.problem.is_steady:
+        order = np.argsort(table[:, -1], kind="stable")
+        times, starts = np.unique(table[order, -1], return_index=True)
+        groups = np.split(order, starts[1:])
+    for t, rows in zip(times, groups, strict=True):
         for first in range(0, len(rows), _CHUNK):
             some = rows[first : first + _CHUNK]
             # Few sizes, so that few programs are compiled.
             size = max(16, 1 << (len(some) - 1).bit_length())
-            padded = np.resize(table[some, :-1], (size, table.shape[1] - 1))
-            found = values(field, jnp.asarray(padded)[None], jnp.asarray([t]))[0]
+            padded = np.resize(table[some, :d], (size, d))
+            at = None if t is None else jnp.asarray([t])
+            found = values(field, jnp.asarray(padded)[None], at)[0]
             out[some] = np.asarray(found)[: len(some)]
     return out
 
 
 def picture_of(
-    trained: Trained, problem: Problem, end: float, key: Array
+    trained: Trained, problem: Problem, end: float | None, key: Array
 ) -> dict[str, np.ndarray]:
     """The numbers of a picture of the solution: all of space and time in one
     dimension, a slice at the last time in two and three, a cloud of points in more."""
     box = problem.domain
     d = box.dimension
+    times: Array | None
     if d == 1:
-        axis = jnp.linspace(0.0, 1.0, _LINE)[:, None]
-        times = jnp.linspace(0.0, end, _FRAMES)
-        x = jnp.broadcast_to(box.from_unit(axis), (_FRAMES, _LINE, 1))
+        line = box.from_unit(jnp.linspace(0.0, 1.0, _LINE)[:, None])
+        times = None if end is None else jnp.linspace(0.0, end, _FRAMES)
+        x = jnp.broadcast_to(line, (1 if end is None else _FRAMES, _LINE, 1))
     elif d <= 3:
-        times = jnp.full((1,), end)
+        times = None if end is None else jnp.full((1,), end)
         axis = jnp.linspace(0.0, 1.0, _SLICE)
         plane = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
         rest = jnp.full((len(plane), d - 2), 0.5)
         x = box.from_unit(jnp.concatenate([plane, rest], 1))[None]
     else:
-        n_t = 8
-        times = jnp.linspace(0.0, end, n_t)
+        n_t = 1 if end is None else 8
+        times = None if end is None else jnp.linspace(0.0, end, n_t)
         x = box.sample(key, _CLOUD).reshape(n_t, -1, d)
-    found = {"times": times, "u": values(trained.field, x, times)}
-    if problem.reference is not None:
-        found["reference"] = values(problem.reference, x, times)
+    found = {"u": values(trained.field, x, times)}
+    if times is not None:
+        found["times"] = times
+    known = [values(reference, x, times) for reference in problem.references]
+    if known:
+        # The nearest of several solutions.
+        away = [float(jnp.sum((found["u"] - one) ** 2)) for one in known]
+        found["reference"] = known[int(np.argmin(away))]
     if d <= 3:
         # Of points in high dimension only what they give is drawn.
         found["x"] = x[0]

@@ -30,6 +30,7 @@ from .._folder import (
     write_whole,
 )
 from .._mesh import device_count
+from ..problems import Problem
 from ..training import Metrics, Trained, Training, TrainingDiverged
 from ._build import Built, build, precision_now
 from ._checkpoint import (
@@ -285,11 +286,14 @@ class Run:
         return self.training.result()
 
     def outside(self, table: np.ndarray) -> int:
-        """How many points with their time last lie outside of what was trained."""
-        box = self.problem.domain
-        x, t = table[:, :-1], table[:, -1]
-        walls = ~box.periodic & ((x < box.lower) | (x > box.upper))
-        return int(np.sum(walls.any(1) | (t < 0.0) | (t > self.training.until)))
+        """How many points, with their time last if there is one, lie outside of what
+        was trained."""
+        box, end = self.problem.domain, self.training.until
+        x = table[:, : box.dimension]
+        off = np.any(~box.periodic & ((x < box.lower) | (x > box.upper)), axis=1)
+        if end is not None:
+            off |= (table[:, -1] < 0.0) | (table[:, -1] > end)
+        return int(np.sum(off))
 
     def evaluate(self) -> dict[str, Any]:
         """Measure the field as it is, and write what the report is drawn from; returns
@@ -319,6 +323,7 @@ class Run:
                     None if self._resumed else training.compile_seconds
                 ),
                 "metrics": dataclasses.asdict(trained.metrics),
+                "functional": _functional_of(problem, trained),
                 "integrals": integrals_of(trained, problem, rule, end),
                 "certificate": None if certificate is None else certificate.verdict,
                 "holds": None if certificate is None else certificate.holds,
@@ -356,6 +361,15 @@ class Run:
                     f"{self.folder} is in use: another process trains it"
                 ) from None
             yield
+
+
+def _functional_of(problem: Problem, trained: Trained) -> dict[str, Any] | None:
+    """The functional of a problem, measured, and its known minimum."""
+    found = trained.functional
+    if problem.functional is None or found is None:
+        return None
+    known = {"name": problem.functional.name, "minimum": problem.minimum}
+    return known | dataclasses.asdict(found)
 
 
 def versions() -> dict[str, str]:

@@ -191,9 +191,7 @@ class StepObjective(eqx.Module):
             by_jets = jax.vmap(tangent, out_axes=-1)(along)
             flat_slope = slope.reshape(-1, slope.shape[-1])
             found = [
-                volume
-                * (a * weights[:, None]).reshape(*a.shape[:-2], -1)
-                @ flat_slope
+                volume * (a * weights[:, None]).reshape(*a.shape[:-2], -1) @ flat_slope
                 for a in by_jets
             ]
             return values, found
@@ -209,7 +207,7 @@ class StepObjective(eqx.Module):
         )
 
     def _rule_of(self, u: Any) -> QuadratureRule:
-        """The rule of the integrals in the equation: that of the field, if it has one."""
+        """That of the integrals in the equation: the field's own, if it has one."""
         return self.window.rule if u.rule is None else u.rule
 
     def updated_multipliers(self, net: Any) -> Float[Array, "n_t n"]:

@@ -82,7 +82,9 @@ class Network(eqx.Module):
     ) -> Float[Array, ""]:
         """The value at one point and time."""
         if (t is None) != (self.duration is None):
-            need = "be left out: the network has no time" if t is not None else "be given"
+            need = (
+                "be left out: the network has no time" if t is not None else "be given"
+            )
             raise ValueError(f"t must {need}, got {t}")
         features = self.embedding(x)
         if self.bottleneck is not None:

@@ -118,8 +118,7 @@ def _on_nodes(
 
     def at(t: Array) -> tuple[Array, Array]:
         now = u.at(t) if isinstance(u, ConservedField) else lambda x: u(x, t)
-        solution = problem.reference
-        assert solution is not None
+        (solution,) = problem.references
         return jax.vmap(now)(x), jax.vmap(lambda x: solution(x, t))(x)
 
     found: tuple[Array, Array] = jax.lax.map(at, jnp.asarray(times))

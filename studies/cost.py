@@ -139,7 +139,7 @@ def _residual(
 
     def loss(params: Any) -> Array:
         net = eqx.combine(params, static)
-        return estimator(problem.equation, net, x, t, key=key).loss
+        return estimator(problem.residual, net, x, t, key=key).loss
 
     return jax.grad(loss), params
 

@@ -109,7 +109,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     x = problem.domain.sample(key, _POINTS)
     times = jnp.linspace(0.0, problem.duration, _TIMES)
     found = np.asarray(
-        _norms(problem.equation, run.final_field, x, times, problem.order)
+        _norms(problem.residual, run.final_field, x, times, problem.order)
     )
     whole, lacking, residual, without = np.sqrt(found.mean(0))
     return {

@@ -66,7 +66,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
     steps = min(_STEPS[case["network"]], 2 if setting == "tiny" else 10**9)
     problem, field, x, t = _trained(_DIMENSION[setting], steps, seed)
     found = audit(
-        problem.equation,
+        problem.residual,
         field,
         x,
         t,

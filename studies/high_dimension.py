@@ -95,8 +95,10 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
 
 def _untrained(problem: Problem, setting: Setting) -> float:
     rule = problem.rule(128 if setting == "tiny" else _NODES, jax.random.key(0))
+    initial = problem.initial
+    assert initial is not None
     u = conserve(
-        lambda x, t: problem.initial(x) + 0.0 * t,
+        lambda x, t: initial(x) + 0.0 * t,
         rule,
         invariants=problem.invariants,
     )
@@ -104,8 +106,7 @@ def _untrained(problem: Problem, setting: Setting) -> float:
 
     @eqx.filter_jit
     def squares(t: Array) -> Array:
-        now, reference = u.at(t), problem.reference
-        assert reference is not None
+        now, (reference,) = u.at(t), problem.references
         exact = jax.vmap(lambda x: reference(x, t))(points)
         return jnp.stack(
             [jnp.mean((jax.vmap(now)(points) - exact) ** 2), jnp.mean(exact**2)]

@@ -166,7 +166,7 @@ def _measure(case: Case, seed: int, setting: Setting) -> dict[str, Value]:
         )
     fresh = np.sqrt(np.mean(np.square(errors[1:-1]), axis=0))
     x, t = RandomPoints(2, 128).draw(key, problem.domain, 0.0, problem.duration)
-    losses = [float(_loss(problem.equation, f, x, t)) for f in fields[:-1]]
+    losses = [float(_loss(problem.residual, f, x, t)) for f in fields[:-1]]
     return {
         "l2": float(l2[-1]),
         "l2_nodes": float(l2[0]),

@@ -67,9 +67,8 @@ def _estimator(name: str, n: int, steps: int) -> Estimator:
 @eqx.filter_jit
 def _look(problem: Problem, u: Any, x: Array, t: Array) -> tuple[Array, Array]:
     """The loss with all terms, and the relative L2 error, on fixed points."""
-    loss = Full()(problem.equation, u, x, t, key=jax.random.key(0)).loss
-    solution = problem.reference
-    assert solution is not None
+    loss = Full()(problem.residual, u, x, t, key=jax.random.key(0)).loss
+    (solution,) = problem.references
 
     def at(x: Array, t: Array) -> tuple[Array, Array]:
         found, exact = jax.vmap(u.at(t))(x), jax.vmap(lambda x: solution(x, t))(x)

@@ -54,7 +54,9 @@ def _noisy(problem: Problem, size: float) -> Problem:
     rms = size * targets(problem, 0.0)[1] ** 0.5
     factor = rms / (_WAVES / 2) ** 0.5
     noise = lambda x: factor * jnp.sum(jnp.sin(k * x[0] + phases))
-    data = Initial(lambda x: problem.initial(x) + noise(x))
+    initial = problem.initial
+    assert initial is not None
+    data = Initial(lambda x: initial(x) + noise(x))
     return dataclasses.replace(problem, conditions=(data,))
 
 

@@ -214,11 +214,6 @@ def audit_command(
         built.problem, sdifp.training.SDIFP(), recipe=built.recipe, check=False, key=key
     )
     residual = built.problem.residual
-    if residual is None:
-        raise ValueError(
-            f"problem: {built.problem.name} has a functional, and an audit needs a "
-            f"residual, whose gradient is estimated"
-        )
     own, box = built.recipe.points, built.problem.domain
     if built.problem.is_steady:
         x, t = own.draw_steady(key, box), None

@@ -72,14 +72,13 @@ def _warn_of_zero(problem: "Problem", points: Array) -> None:
     if not problem.is_steady or problem.prescribed:
         return
     rule = problem.rule(_FEW_NODES, jax.random.key(0))
-    residual, functional = problem.residual, problem.functional
+    functional = problem.functional
 
     def slope(points: Array) -> Array:
         zero = lambda x: jnp.zeros((), x.dtype)
-        if residual is not None:
-            at = lambda x: residual(zero, x, rule=rule)
+        if functional is None:
+            at = lambda x: problem.residual(zero, x, rule=rule)
             return jnp.max(jnp.abs(jax.vmap(at)(points)))
-        assert functional is not None
         nodes, weights = rule.at(jnp.arange(rule.size))
         jets = jets_at(zero, nodes)
         volume = rule.domain.volume
@@ -343,10 +342,9 @@ def _values(problem: "Problem") -> dict[str, Array]:
     rule = problem.rule(_FEW_NODES, jax.random.key(0))
     if problem.functional is not None:
         out["equation"] = problem.functional(trial, rule)[None]
-    elif problem.residual is not None:
+    else:
         residual = problem.residual
-        at = lambda x, t: residual(trial, x, t, rule=rule)
-        out["equation"] = over(at)
+        out["equation"] = over(lambda x, t: residual(trial, x, t, rule=rule))
     return out
 
 

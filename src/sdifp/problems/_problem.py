@@ -148,14 +148,14 @@ class Problem:
         initial, dirichlet, neumann = (
             found.get(kind) for kind in (Initial, Dirichlet, Neumann)
         )
-        several = isinstance(reference, Sequence)
+        known = tuple(reference) if isinstance(reference, Sequence) else reference
         given = {
             "domain": domain,
             "equation": equation,
             "conditions": tuple(conditions),
             "interval": _interval(interval, initial, conditions, equation),
             "invariants": (*(i(v) for i, v in short if v is not None), *invariants),
-            "reference": tuple(reference) if several else reference,
+            "reference": known,
             "name": name,
             "positive": _boolean("positive", positive),
             "minimum": _minimum(minimum, equation),
@@ -200,7 +200,7 @@ class Problem:
 
     def _check_functions(self) -> None:
         d, dtype = self.domain.dimension, jnp.result_type(float)
-        if self.residual is not None:
+        if self.functional is None:
             x, t = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((d,), ()))
             kinds = self.residual.operator.kinds(x, None if self.is_steady else t)
             second = kinds.acceleration is not None
@@ -239,9 +239,13 @@ class Problem:
         return any(isinstance(one, Free) for one in self.conditions)
 
     @property
-    def residual(self) -> Residual | None:
-        """The equation, unless it is a functional."""
-        return self.equation if isinstance(self.equation, Residual) else None
+    def residual(self) -> Residual:
+        """The equation. Raises if it is a functional."""
+        if isinstance(self.equation, Functional):
+            raise ValueError(
+                f"{self.name} has a functional, {self.equation.name}, and no residual"
+            )
+        return self.equation
 
     @property
     def functional(self) -> Functional | None:

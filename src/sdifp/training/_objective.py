@@ -57,8 +57,9 @@ class StepObjective(eqx.Module):
         mode = self.window.field.gradient
         if not isinstance(mode, Lagged):
             return self
-        u, start = self.field(net), self.window.start
-        new = lambda: mode.tabulate(u, start, self.window.length)
+        u, start, length = self.field(net), self._start, self.window.length
+        assert length is not None
+        new = lambda: mode.tabulate(u, start, length)
         kept = jax.lax.cond(self.step % mode.every == 0, new, lambda: self.kept)
         return eqx.tree_at(lambda o: o.kept, self, kept)
 
@@ -233,9 +234,7 @@ class StepObjective(eqx.Module):
 
     @property
     def _equation(self) -> Residual:
-        found = self.window.problem.residual
-        assert found is not None
-        return found
+        return self.window.problem.residual
 
     @property
     def _start(self) -> Float[Array, ""]:

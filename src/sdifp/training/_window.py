@@ -184,10 +184,10 @@ def check_functions(net: Any, problem: Problem) -> None:
             f"as {problem.name} needs it, got {shape}"
         )
     rule = problem.rule(2**d if d <= 3 else 2, jax.random.key(0))
-    if problem.residual is not None:
+    if problem.functional is None:
         residual = problem.residual
         eqx.filter_eval_shape(lambda n, x, t: residual(n, x, t, rule=rule), net, x, t)
-    if problem.functional is not None:
+    else:
         eqx.filter_eval_shape(problem.functional, net, rule)
     for invariant in problem.prescribed:
         eqx.filter_eval_shape(lambda t, i=invariant: problem.mean_target(i, t), t)

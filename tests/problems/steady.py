@@ -43,3 +43,9 @@ def _axis(n, periodic):
         return (np.arange(n) + 0.3) / n, np.full(n, 1.0 / n)
     nodes, weights = np.polynomial.legendre.leggauss(n)
     return 0.5 * (nodes + 1.0), 0.5 * weights
+
+
+def targets(problem):
+    """The invariants of a problem by name, with their targets."""
+    given = {i.name: i.target for i in problem.invariants}
+    return {k: None if v is None else v.value(None) for k, v in given.items()}

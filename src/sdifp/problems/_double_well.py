@@ -20,8 +20,8 @@ def double_well(*, diffusion: float = 0.5) -> Problem:
 
     The density to which `dX = -V'(X) dt + sqrt(2 D) dW` tends is `exp(-V / D) / Z`: its
     flux `V' p + D p'` vanishes everywhere. Nothing is prescribed on the walls. There
-    are solutions with a constant flux, but they differ by less than 1e-6 from this one
-    as long as they are positive, for the default diffusion.
+    are solutions with a constant flux, but they differ by less than 3e-6 of the maximum
+    from this one as long as they are positive, for the default diffusion.
 
     **Arguments:**
 

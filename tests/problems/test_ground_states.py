@@ -83,7 +83,12 @@ def test_the_reference_is_the_positive_eigenfunction(case, rng):
 # In few dimensions, by a product rule: (problem, points on each axis, eigenvalue).
 INTEGRALS = {
     "cubic": (lambda: problems.cubic_schroedinger(2), 32, -3.0, "eigenvalue"),
-    "linear": (lambda: problems.linear_schroedinger(5), 10, -0.0540189305, "eigenvalue"),
+    "linear": (
+        lambda: problems.linear_schroedinger(5),
+        10,
+        -0.0540189305,
+        "eigenvalue",
+    ),
     "oscillator": (lambda: problems.oscillator(2), 60, 1.0, None),
 }
 
@@ -127,7 +132,7 @@ def test_the_cubic_minimum_is_below_its_neighbours(rng):
                 1.0 + a[0] * jnp.cos(x[0]) + a[1] * jnp.sin(x[1] + a[2])
             ) + a[3] * jnp.cos(x[0] - 2.0 * x[1])
 
-        squares = lambda x: [jax.vmap(moved)(jnp.asarray(x)) ** 2]  # noqa: B023
+        squares = lambda x: [jax.vmap(moved)(jnp.asarray(x)) ** 2]
         (square,) = means(problem, squares, 32)
         scaled = lambda x, u=moved, s=square: u(x) / np.sqrt(s)
 

@@ -184,7 +184,9 @@ def test_the_centre_of_the_mean_field():
 def test_the_centre_is_unique():
     # The slope of m -> int x p(x; m) is kappa / D times the variance: below 1.
     def moments(m):
-        weight = lambda x: np.exp(-(x**4 / 4 - x**2 / 2 - 0.3 * x + (x - m) ** 2 / 2) * 2)
+        weight = lambda x: np.exp(
+            -(x**4 / 4 - x**2 / 2 - 0.3 * x + (x - m) ** 2 / 2) * 2
+        )
         total, mean, square = (
             scipy.integrate.quad(lambda x, k=k: x**k * weight(x), -2.5, 2.5)[0]
             for k in range(3)

@@ -44,8 +44,7 @@ def test_fredholm(strength):
         [
             scipy.integrate.quad(
                 lambda y, at=at: float(
-                    np.exp(at * y)
-                    * (np.sin(np.pi * y) + 0.5 * np.sin(2.0 * np.pi * y))
+                    np.exp(at * y) * (np.sin(np.pi * y) + 0.5 * np.sin(2.0 * np.pi * y))
                 ),
                 *(0.0, 1.0),
                 epsabs=1e-13,
@@ -91,5 +90,5 @@ def test_fredholm_is_solved_by_collocation():
 def test_bad_arguments_are_refused(as_user):
     with pytest.raises(ValueError, match=r"strength must be .* got -1.0"):
         problems.fredholm(strength=-1.0)
-    with pytest.raises(ValueError, match="dimension must be .* got 0"):
+    with pytest.raises(ValueError, match=r"dimension must be .* got 0"):
         problems.neumann_poisson(0)

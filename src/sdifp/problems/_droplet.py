@@ -106,7 +106,7 @@ def layer(eps: float, volume: float, count: int = 1) -> Layer:
     energy = 0.5 * eps**2 * slope + 0.25 * np.mean((1.0 - u**2) ** 2)
     jumps = np.sum(np.diff(np.sign(u - volume)) != 0)
     flat = 0.25 * (1.0 - volume**2) ** 2
-    if np.abs(residual).max() > 1e-9 or jumps != count or energy > flat:
+    if np.abs(residual).max() > 1e-9 or jumps != count or not energy < 0.999 * flat:
         raise ValueError(
             f"eps and volume must leave room for {count} layers of less energy than "
             f"the constant, got {eps} and {volume}"

@@ -25,6 +25,10 @@ def fredholm(*, strength: float = 10.0) -> Problem:
         raise ValueError(f"strength must be a number from 0 on, got {strength}")
     waves = [(np.pi, 1.0), (2.0 * np.pi, 0.5)]
 
+    def reference(x: Array) -> Array:
+        first, second = (a * jnp.sin(k * x[0]) for k, a in waves)
+        return first + second
+
     def source(x: Array) -> Array:
         # exp(x y) at the end, with the sign that the cosine of the wave has there.
         end = lambda k: jnp.exp(x[0]) * np.cos(k)
@@ -41,6 +45,6 @@ def fredholm(*, strength: float = 10.0) -> Problem:
             integrals={"memory": lambda x, y, u: jnp.exp(x[0] * y[0]) * u},
         ),
         conditions=[Dirichlet(lambda x: 4.0 * x[0] * (1.0 - x[0]))],
-        reference=lambda x: sum(a * jnp.sin(k * x[0]) for k, a in waves),
+        reference=reference,
         name="fredholm-1d",
     )

@@ -114,6 +114,9 @@ def ground_state(
     values = lambda c: _on_each_axis(axis.modes, c)
     project = lambda v: _on_each_axis(axis.modes.T, v * measure)
 
+    def hessian(mu: float, w: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return (linear - mu) * v + project(3.0 * w**2 * values(v))
+
     # Of w = sqrt(beta) u, which solves `A w + w^3 = mu w`. At a fixed mu this is convex
     # in w > 0, so that Newton's iteration from above cannot miss the positive solution;
     # mu is then moved until the squared norm is beta. It begins above the limit without
@@ -130,10 +133,10 @@ def ground_state(
         if small and abs(missing) < _SMALL * beta:
             break
         move = move or np.linalg.norm(residual) < 0.01 * mu * np.linalg.norm(c)
-        hessian = lambda v, mu=mu, w=w: (
-            (linear - mu) * v + project(3 * w**2 * values(v))
+        # Errors of one step are left to the next.
+        solve = _solver(
+            functools.partial(hessian, mu, w), linear + mu, 1e-4 if move else 1e-2
         )
-        solve = _solver(hessian, lambda v, mu=mu: v / (linear + mu), c.shape)
         step = solve(-residual)
         if move:
             along = solve(c)
@@ -151,22 +154,19 @@ def ground_state(
     return GroundState(coefficients, width, multiplier - 0.5 * quartic, multiplier)
 
 
-def _solver(hessian: _Map, guess: _Map, shape: tuple[int, ...]) -> _Map:
+def _solver(hessian: _Map, scale: np.ndarray, tolerance: float) -> _Map:
     """The inverse of the Hessian, which is positive definite, by conjugate gradients
-    with a guess of the inverse. Errors of one step are left to the next."""
-    size = int(np.prod(shape))
-    matrix, preconditioner = (
+    with a diagonal preconditioner."""
+    matrix, guess = (
         scipy.sparse.linalg.LinearOperator(
-            (size, size), lambda v, f=f: f(v.reshape(shape)).ravel(), dtype=float
+            (scale.size, scale.size), lambda v, f=f: f(v.reshape(scale.shape)).ravel()
         )
-        for f in (hessian, guess)
+        for f in (hessian, lambda v: v / scale)
     )
 
     def solve(right: np.ndarray) -> np.ndarray:
-        out, _ = scipy.sparse.linalg.cg(
-            matrix, right.ravel(), rtol=1e-4, M=preconditioner
-        )
-        return out.reshape(shape)
+        out, _ = scipy.sparse.linalg.cg(matrix, right.ravel(), rtol=tolerance, M=guess)
+        return np.asarray(out).reshape(scale.shape)
 
     return solve
 

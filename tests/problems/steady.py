@@ -49,3 +49,8 @@ def targets(problem):
     """The invariants of a problem by name, with their targets."""
     given = {i.name: i.target for i in problem.invariants}
     return {k: None if v is None else v.value(None) for k, v in given.items()}
+
+
+def integrals(problem):
+    """The integrals in the equation of a problem, functions by their names."""
+    return {one.name: one.function for one in problem.equation.integrals}

@@ -8,7 +8,7 @@ import scipy.integrate
 import scipy.interpolate
 import scipy.special
 from quick import once
-from steady import jet, means, points, targets
+from steady import integrals, jet, means, points, targets
 
 from sdifp import problems
 from sdifp.problems import _mean_field
@@ -169,7 +169,7 @@ def test_the_centre_of_the_mean_field():
 
     # And so is the equation of the problem, term by term.
     equation = problem.equation
-    assert equation.integrals["centre"](x=np.array([1.5]), u=2.0) == 3.0
+    assert integrals(problem)["centre"](x=np.array([1.5]), u=2.0) == 3.0
     local = np.array(
         [
             equation.local(u, g, at, centre=centre)

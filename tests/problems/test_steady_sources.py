@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
-from steady import jet, means, points, targets
+from steady import integrals, jet, means, points, targets
 
 from sdifp import problems
 
@@ -37,7 +37,7 @@ def test_neumann_poisson(d, rng):
 def test_fredholm(strength):
     problem = problems.fredholm(strength=strength)
     u, equation = problem.reference, problem.equation
-    kernel = equation.integrals["memory"]
+    kernel = integrals(problem)["memory"]
     x = np.linspace(0.0, 1.0, 21)
     value, slope, bend = jet(u, x[:, None])
     memory = np.array(

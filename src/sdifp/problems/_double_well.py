@@ -8,6 +8,7 @@ from .._domain import Box
 from ..operators import Residual
 from ..operators import fokker_planck as fokker_planck_operator
 from ._problem import Free, Problem
+from ._spectral import gauss_legendre
 
 _WALL = 2.0
 # Gauss-Legendre nodes: enough for diffusions that are not much smaller than 0.01.
@@ -29,9 +30,8 @@ def double_well(*, diffusion: float = 0.5) -> Problem:
     """
     if not 0.01 <= diffusion < np.inf:
         raise ValueError(f"diffusion must be a number from 0.01 on, got {diffusion}")
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    exponents = -(((_WALL * nodes) ** 2 - 1.0) ** 2) / diffusion
-    total = float(_WALL * (weights @ np.exp(exponents)))
+    nodes, weights = gauss_legendre(_NODES, -_WALL, _WALL)
+    total = float(weights @ np.exp(-((nodes**2 - 1.0) ** 2) / diffusion))
 
     def potential(x: Array) -> Array:
         return (x[0] ** 2 - 1.0) ** 2

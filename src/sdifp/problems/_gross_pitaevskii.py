@@ -15,7 +15,7 @@ from .._domain import Box, check_dimension
 from ..invariants import Density
 from ..operators import Functional
 from ._problem import Dirichlet, Problem
-from ._series import chebyshev
+from ._spectral import chebyshev, gauss_legendre
 
 _Map = Callable[[np.ndarray], np.ndarray]
 # For one, two and three dimensions: the strength of the interaction, the width of the
@@ -195,7 +195,7 @@ class _Axis(NamedTuple):
 def _axis(n: int, width: float) -> _Axis:
     half = 0.5 * width
     # Cubes of a resolved function are integrated to rounding.
-    nodes, weights = np.polynomial.legendre.leggauss(4 * (n - n // 4))
+    nodes, weights = gauss_legendre(4 * (n - n // 4))
     nodes, weights = (a[a.size // 2 :] for a in (nodes, width * weights))
     # Differences of even Legendre polynomials vanish on the walls, and their
     # derivatives are orthogonal.

@@ -12,7 +12,7 @@ from .._domain import Box, check_dimension
 from ..operators import Residual, third_derivatives, time_derivative
 from ._data import mass_of_gaussian, squared_norm_of_gaussian, wrapped_gaussian
 from ._problem import Initial, Problem
-from ._series import chebyshev
+from ._spectral import chebyshev
 
 _LOWER, _PERIOD = -9.0, 20.0
 # Points in space, pieces in time and polynomials on each, of the spectral solution.

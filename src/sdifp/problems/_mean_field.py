@@ -12,6 +12,7 @@ from .._domain import Box
 from ..operators import Residual
 from ..operators import fokker_planck as fokker_planck_operator
 from ._problem import Free, Problem
+from ._spectral import gauss_legendre
 
 _WALL = 2.5
 # Gauss-Legendre nodes: enough for the least diffusion.
@@ -67,16 +68,10 @@ def _potential(x: Any, centre: float, attraction: float) -> Any:
 
 def mean_of(centre: float, diffusion: float, attraction: float) -> tuple[float, float]:
     """The mean of `p(x; m)`, and Z."""
-    nodes, weights = _rule()
-    x = _WALL * nodes
+    x, weights = gauss_legendre(_NODES, -_WALL, _WALL)
     values = weights * np.exp(-_potential(x, centre, attraction) / diffusion)
     total = np.sum(values)
-    return float(values @ x / total), float(_WALL * total)
-
-
-@functools.cache
-def _rule() -> tuple[np.ndarray, np.ndarray]:
-    return np.polynomial.legendre.leggauss(_NODES)
+    return float(values @ x / total), float(total)
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from .._domain import Box
 from ..operators import Residual
 from ..operators import fokker_planck as fokker_planck_operator
 from ._problem import Free, Problem
+from ._spectral import gauss_legendre
 
 _WALL = 2.0
 # Gauss-Legendre nodes on each axis.
@@ -51,7 +52,6 @@ def ring(*, diffusion: float = 0.4, rotation: float = 1.0) -> Problem:
 def partition(diffusion: float) -> float:
     """Z, the integral of `exp(-V / D)` over the box, by a product rule: the integrand
     is entire."""
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    square = (_WALL * nodes) ** 2
-    values = np.exp(-((np.add.outer(square, square) - 1.0) ** 2) / diffusion)
-    return float(_WALL**2 * (weights @ values @ weights))
+    nodes, weights = gauss_legendre(_NODES, -_WALL, _WALL)
+    square = np.add.outer(nodes**2, nodes**2)
+    return float(weights @ np.exp(-((square - 1.0) ** 2) / diffusion) @ weights)

@@ -82,10 +82,11 @@ def test_published_energies():
 
 @pytest.mark.parametrize(
     ("d", "beta", "width", "count"),
-    [(1, 500.0, 20.0, None), (2, 20.0, 14.0, None), (3, 20.0, 11.0, 26)],
+    [(1, 500.0, 20.0, None), (2, 20.0, 14.0, None), (3, 10.0, 10.0, 22)],
 )
 def test_it_agrees_with_an_adaptive_solver(d, beta, width, count):
-    """For the radial equation; in boxes so wide that their corners do not matter."""
+    """For the radial equation: in boxes so wide that the shape of their walls is seen
+    near the walls only."""
     end = 0.5 * width
     sphere = (2.0, 2.0 * np.pi, 4.0 * np.pi)[d - 1]
 
@@ -115,10 +116,10 @@ def test_it_agrees_with_an_adaptive_solver(d, beta, width, count):
     )
     assert done.success
     state = ground_state(d, beta, width, count)
-    along = np.linspace(0.0, end, 50)
+    along = np.linspace(0.0, end if d == 1 else 0.6 * end, 50)
     x = np.zeros((50, d))
     x[:, d - 1] = along
-    assert np.allclose(jet(state, x)[0], done.sol(along)[0], atol=3e-8)
+    assert np.allclose(jet(state, x)[0], done.sol(along)[0], atol=1e-8)
     assert state.multiplier == pytest.approx(done.p[0], rel=1e-8)
 
 

@@ -30,7 +30,7 @@ def mean_field(*, diffusion: float = 0.5, attraction: float = 1.0) -> Problem:
     `p(x; m) = exp(-(V + kappa (x - m)^2 / 2) / D) / Z(m)`, where m is the root of
     `int x p(x; m) = m`: unique where the tilt is strong enough against the attraction.
     Nothing is prescribed on the walls. There are solutions with a constant flux, but at
-    the same centre they differ by less than 2e-6 of the maximum from this one as long
+    the same centre they differ by less than 4e-6 of the maximum from this one as long
     as they are positive, for the default arguments.
 
     **Arguments:**

@@ -82,7 +82,7 @@ def test_published_energies():
 
 @pytest.mark.parametrize(
     ("d", "beta", "width", "count"),
-    [(1, 500.0, 20.0, None), (2, 20.0, 14.0, None), (3, 10.0, 10.0, 22)],
+    [(1, 500.0, 20.0, None), (2, 20.0, 14.0, None), (3, 10.0, 12.0, 26)],
 )
 def test_it_agrees_with_an_adaptive_solver(d, beta, width, count):
     """For the radial equation: in boxes so wide that the shape of their walls is seen

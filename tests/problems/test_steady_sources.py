@@ -58,6 +58,9 @@ def test_fredholm(strength):
     assert np.abs(value[[0, -1]]).max() < 1e-14
     assert np.abs(value).max() > 0.5
 
+    (mass,) = means(problem, lambda x: [jax.vmap(u)(jnp.asarray(x))], 32)
+    assert targets(problem) == {"mass": pytest.approx(mass, rel=1e-13)}
+
     # The kernel and the local term are those of this equation.
     one, other = np.array([0.3]), np.array([0.7])
     assert kernel(x=one, y=other, u=2.0) == pytest.approx(2.0 * np.exp(0.21))

@@ -15,7 +15,8 @@ def fredholm(*, strength: float = 10.0) -> Problem:
 
     The source f is such that `u = sin(pi x) + sin(2 pi x) / 2`, from
     `int exp(x y) sin(k pi y) dy = k pi (1 - (-1)^k exp(x)) / (x^2 + k^2 pi^2)`. The
-    kernel is symmetric and positive definite, so that the solution is unique.
+    kernel is symmetric and positive definite, so that the solution is unique. Its
+    integral, 2/pi, is prescribed.
 
     **Arguments:**
 
@@ -47,4 +48,5 @@ def fredholm(*, strength: float = 10.0) -> Problem:
         conditions=[Dirichlet(lambda x: 4.0 * x[0] * (1.0 - x[0]))],
         reference=reference,
         name="fredholm-1d",
+        mass=2.0 / np.pi,
     )

@@ -2,10 +2,21 @@
 
 from ._advection import advection as advection
 from ._check import fingerprint as fingerprint
+from ._cubic_schroedinger import cubic_schroedinger as cubic_schroedinger
+from ._double_well import double_well as double_well
+from ._droplet import droplet as droplet
 from ._fokker_planck import fokker_planck as fokker_planck
+from ._fokker_planck_eigen import fokker_planck_eigen as fokker_planck_eigen
+from ._fredholm import fredholm as fredholm
+from ._gross_pitaevskii import gross_pitaevskii as gross_pitaevskii
 from ._heat_dirichlet import heat_dirichlet as heat_dirichlet
 from ._kdv import kdv as kdv
+from ._linear_schroedinger import linear_schroedinger as linear_schroedinger
 from ._manufactured import manufactured as manufactured
+from ._mean_field import mean_field as mean_field
+from ._neumann_poisson import neumann_poisson as neumann_poisson
+from ._oscillator import oscillator as oscillator
+from ._oscillator import oscillator_states as oscillator_states
 from ._problem import DEFAULT_NAME as DEFAULT_NAME
 from ._problem import Condition as Condition
 from ._problem import Dirichlet as Dirichlet
@@ -14,13 +25,18 @@ from ._problem import Initial as Initial
 from ._problem import Neumann as Neumann
 from ._problem import Problem as Problem
 from ._reaction_diffusion import reaction_diffusion as reaction_diffusion
+from ._ring import ring as ring
+from ._torus import torus_density as torus_density
 from ._wave import wave as wave
 
 # What users find here; the other names are for the rest of the library.
 # fmt: off
 __all__ = [
     "Condition", "Dirichlet", "Free", "Initial", "Neumann", "Problem", "advection",
-    "fokker_planck", "heat_dirichlet", "kdv", "manufactured", "reaction_diffusion",
+    "cubic_schroedinger", "double_well", "droplet", "fokker_planck",
+    "fokker_planck_eigen", "fredholm", "gross_pitaevskii", "heat_dirichlet", "kdv",
+    "linear_schroedinger", "manufactured", "mean_field", "neumann_poisson",
+    "oscillator", "oscillator_states", "reaction_diffusion", "ring", "torus_density",
     "wave",
 ]
 # fmt: on

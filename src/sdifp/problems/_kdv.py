@@ -3,7 +3,6 @@
 import functools
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.integrate
@@ -18,6 +17,7 @@ from ._data import (
     wrapped_gaussian,
 )
 from ._problem import Initial, Problem
+from ._spectral import chebyshev
 
 _LOWER, _PERIOD = -9.0, 20.0
 # Points in space, pieces in time and polynomials on each, of the spectral solution.
@@ -82,22 +82,13 @@ class Spectral(eqx.Module):
         pieces, degree, size = self.cosines.shape
         place = pieces * jnp.asarray(t, x.dtype) / self.duration
         piece = jnp.clip(jnp.floor(place).astype(int), 0, pieces - 1)
-        in_time = _chebyshev(2.0 * (place - piece) - 1.0, degree)
+        in_time = chebyshev(2.0 * (place - piece) - 1.0, degree)
         cosines, sines = (
             in_time @ jnp.asarray(part, x.dtype)[piece]
             for part in (self.cosines, self.sines)
         )
         angles = (jnp.sum(x) - _LOWER) * jnp.asarray(_wave_numbers(size), x.dtype)
         return jnp.cos(angles) @ cosines + jnp.sin(angles) @ sines
-
-
-def _chebyshev(s: Array, degree: int) -> Array:
-    """T_0, T_1, ... by their recurrence: smooth at both ends, unlike cos(k acos s)."""
-
-    def step(last: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
-        return (last[1], 2.0 * s * last[1] - last[0]), last[0]
-
-    return jax.lax.scan(step, (jnp.ones_like(s), s), None, degree)[1]
 
 
 def _wave_numbers(size: int) -> np.ndarray:

@@ -31,7 +31,10 @@ MAY_IMPORT = {
     },
     "torch": {"_core", "_domain", "field", "quadrature", "invariants"},
     "taylor": set(),
-    "operators": {"_checks", "_mesh", "correction", "field", "taylor"},
+    "operators": {
+        *("_checks", "_mesh", "correction", "field", "taylor", "quadrature"),
+        "invariants",
+    },
     "estimators": {
         *("_checks", "field", "correction", "_timing", "operators", "taylor"),
     },

@@ -28,8 +28,11 @@ class Rows(eqx.Module):
     def loss(self, net):
         return 0.5 * jnp.sum(self.rows(net) ** 2)
 
+    def total(self, net):
+        return self.loss(net)
+
     def linearise(self, net):
-        return self.rows(net), jax.jacfwd(self.rows)(net)
+        return self.loss(net), self.rows(net), jax.jacfwd(self.rows)(net)
 
 
 @given(
@@ -119,7 +122,7 @@ def test_a_worse_or_wild_step_is_refused(bad):
 
     class Promise(Rows):
         def linearise(self, net):
-            return self.rows(net), jnp.eye(net.size)
+            return self.loss(net), self.rows(net), jnp.eye(net.size)
 
     optimiser = sdifp.training.LevenbergMarquardt(damping=0.1, rise=3.0)
     begin = jnp.ones(2)

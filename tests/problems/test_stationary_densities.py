@@ -150,7 +150,7 @@ def test_other_positive_solutions_are_close(case, record_property):
         other = np.abs(grown - grown[wall]) / growth
         other /= np.trapezoid(other, x)
         distance = max(distance, np.abs(other - density).max() / density.max())
-    record_property(case, distance)
+    record_property(case, float(distance))
     assert 0.1 * claimed < distance < claimed
 
 

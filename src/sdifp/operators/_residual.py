@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._mesh import device_local
 from ..field import as_field, integrals_at
-from ..invariants import Integral, integrals_from
+from ..invariants import integrals_from
 from ..quadrature import QuadratureRule
 from ..taylor import Automatic, Path
 from ._apply import AppliedOperator, Evaluation, evaluations
@@ -56,9 +56,8 @@ class Residual(eqx.Module):
     local: Callable[..., Array] | None = None
     source: Callable[..., Array] | None = None
     remainder: Callable[..., Array] | None = None
-    integrals: tuple[Integral, ...] = eqx.field(
-        static=True, default=(), converter=integrals_from
-    )
+    # Given as a mapping, and kept as a tuple of `Integral`.
+    integrals: Any = eqx.field(static=True, default=(), converter=integrals_from)
 
     def __check_init__(self) -> None:
         if self.integrals and self.local is None:

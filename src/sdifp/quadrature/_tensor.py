@@ -56,10 +56,18 @@ class AxisRule(abc.ABC):
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         """Nodes in [0, 1] and weights with sum 1, in float64."""
 
+    @abc.abstractmethod
     def moved(self, nodes: Array, weights: Array, by: Array) -> tuple[Array, Array]:
-        """The same nodes and weights, moved by a number in [0, 1]."""
-        del by
-        return nodes, weights
+        """The same nodes and weights, moved by a number in [0, 1]; as they are where
+        the rule is not randomised."""
+
+
+def _not_moved(
+    self: AxisRule, nodes: Array, weights: Array, by: Array
+) -> tuple[Array, Array]:
+    """`moved` of a rule that is not randomised."""
+    del self, by
+    return nodes, weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +92,7 @@ class Midpoint(AxisRule):
     (homogeneous Neumann data)."""
 
     name = "midpoint"
+    moved = _not_moved
 
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         return (np.arange(self.n) + 0.5) / self.n, np.full(self.n, 1.0 / self.n)
@@ -96,6 +105,7 @@ class GaussLegendre(AxisRule):
 
     name = "gauss_legendre"
     most = MOST_GAUSS_NODES
+    moved = _not_moved
 
     @functools.cache  # noqa: B019 - few and small
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:

@@ -41,6 +41,8 @@ class AxisRule(abc.ABC):
     name: ClassVar[str]
     most: ClassVar[int] = 2**31 - 1
     "the largest n"
+    pieces: ClassVar[int] = 1
+    "n must be a multiple of this"
     is_randomised: ClassVar[bool] = False
     "whether a random number moves the nodes"
 
@@ -50,6 +52,11 @@ class AxisRule(abc.ABC):
             raise ValueError(
                 f"n must be at most {self.most} for {self.name} nodes, whose cost "
                 f"grows with n^2, got {self.n}; use midpoint, or sobol for rough fields"
+            )
+
+        if self.n % self.pieces:
+            raise ValueError(
+                f"n must be a multiple of {self.pieces} for {self.name}, got {self.n}"
             )
 
     @abc.abstractmethod
@@ -129,12 +136,8 @@ class TwoPieces(AxisRule):
 
     name = "two_pieces"
     most = MOST_GAUSS_NODES
+    pieces = 2
     is_randomised = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n % 2:
-            raise ValueError(f"n must be even for two pieces, got {self.n}")
 
     def on_unit_interval(self) -> tuple[np.ndarray, np.ndarray]:
         nodes, weights = GaussLegendre(self.n // 2).on_unit_interval()

@@ -20,6 +20,10 @@ METHODS = {
         "PostHoc trains the network alone and corrects it after the training "
         "(post-hoc), so that it has the prescribed integrals on a quadrature rule."
     ),
+    "PinAndRescale": (
+        "PinAndRescale holds the value at one point while it trains the network, and "
+        "multiplies it afterwards by the number that gives it the prescribed integral."
+    ),
     "Soft": (
         "Soft trains the network alone, with a penalty on the squared errors of the "
         "prescribed integrals, which then hold approximately."

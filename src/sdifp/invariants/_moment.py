@@ -20,9 +20,13 @@ class Moment(WeightedInvariant):
         moment that is measured and not prescribed.
     - `components`: the components that psi has entries for; by default all.
     - `name`: under which it appears in tables, files and messages.
+    - `vanishes_on_walls`: whether psi itself is zero on Dirichlet walls, as functions
+        that u is to be orthogonal to are. A `Problem` then needs no profile for what
+        the correction adds, which is the nearest field.
     """
 
     name: str = "moment"
+    vanishes_on_walls: bool = False
 
     kind: ClassVar[str] = "moment"
     most_arguments: ClassVar[int] = 2

@@ -290,8 +290,10 @@ class Problem:
     @property
     def shift_profile(self) -> Callable[[Array], Array] | None:
         """What the shift of a correction multiplies: the profile, where there is a
-        shift; None for 1."""
-        return self.profile if any(i.is_linear for i in self.prescribed) else None
+        shift that does not vanish on Dirichlet walls by itself; None for 1."""
+        shifts = [one for one in self.prescribed if one.is_linear]
+        own = [getattr(one, "vanishes_on_walls", False) for one in shifts]
+        return None if all(own) else self.profile
 
     def rule(self, nodes: int, key: Array) -> QuadratureRule:
         """The rule that suits the domain; the key matters above three dimensions. That

@@ -1,14 +1,19 @@
 """Training: recipes, points, networks, methods, optimisers, the step and the loop."""
 
 from .._mesh import mesh as mesh
+from ._eigenpairs import Combination as Combination
+from ._eigenpairs import Eigenpair as Eigenpair
+from ._eigenpairs import eigenpairs as eigenpairs
 from ._methods import SDIFP as SDIFP
 from ._methods import AugmentedLagrangian as AugmentedLagrangian
 from ._methods import GridProjection as GridProjection
 from ._methods import Instant as Instant
 from ._methods import Method as Method
+from ._methods import PinAndRescale as PinAndRescale
 from ._methods import Plain as Plain
 from ._methods import PostHoc as PostHoc
 from ._methods import Soft as Soft
+from ._metrics import Interval as Interval
 from ._metrics import MeasuredDrift as MeasuredDrift
 from ._metrics import Metrics as Metrics
 from ._metrics import Trained as Trained
@@ -41,9 +46,10 @@ from ._training import Training as Training
 # fmt: off
 __all__ = [
     "LBFGS", "MLP", "SDIFP", "Adam", "AugmentedLagrangian", "Constant", "Cosine",
-    "Decay", "GridPoints", "GridProjection", "LevenbergMarquardt", "Linear",
-    "MeasuredDrift", "Method", "Metrics", "Network", "Optax", "Optimiser", "Plain",
-    "Points", "PostHoc", "RandomPoints", "Recipe", "Soft", "Trained", "Training",
-    "TrainingDiverged", "mesh", "recipe_for", "train",
+    "Decay", "Eigenpair", "GridPoints", "GridProjection", "Interval",
+    "LevenbergMarquardt", "Linear", "MeasuredDrift", "Method", "Metrics", "Network",
+    "Optax", "Optimiser", "PinAndRescale", "Plain", "Points", "PostHoc", "RandomPoints",
+    "Recipe", "Soft", "Trained", "Training", "TrainingDiverged", "eigenpairs", "mesh",
+    "recipe_for", "train",
 ]
 # fmt: on

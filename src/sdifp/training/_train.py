@@ -30,7 +30,8 @@ def train(
 
     - `problem`: one of `sdifp.problems`, or a `Problem` of your own.
     - `method`: `SDIFP()`, `PostHoc()`, `Plain()`, `Soft(weight)`,
-        `AugmentedLagrangian()` or `GridProjection()`.
+        `AugmentedLagrangian()`, `GridProjection()` or, for steady problems,
+        `PinAndRescale()`.
     - `recipe`: the settings; by default `sdifp.training.recipe_for(problem)`. One with
         `LevenbergMarquardt()`, the default up to three dimensions, needs float64.
     - `network`: a function of one point, shape (d,), and one time that begins at 0; it

@@ -7,6 +7,7 @@ from ._method import Method as Method
 from ._method import errors_of as errors_of
 from ._method import integral_errors as integral_errors
 from ._method import integrals_at as integrals_at
+from ._pin_and_rescale import PinAndRescale as PinAndRescale
 from ._plain import Plain as Plain
 from ._post_hoc import PostHoc as PostHoc
 from ._sdifp import SDIFP as SDIFP

@@ -1,0 +1,150 @@
+"""Eigenpairs in turn: each is orthogonal to those found before."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._checks import check_count
+from ..field import evaluate
+from ..invariants import Moment, SquaredNorm
+from ..problems import Problem
+from ._methods import SDIFP
+from ._metrics import Interval, Trained, independent_rule
+from ._recipe import Recipe
+from ._training import Training
+
+
+class Combination(eqx.Module):
+    """A combination of raw networks, which a trained eigenfunction is."""
+
+    nets: tuple[Callable[..., Array], ...]
+    factors: Float[Array, " n"]
+
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+        """The value at one point."""
+        values = jnp.stack([evaluate(net, x, None) for net in self.nets])
+        return self.factors.astype(values.dtype) @ values
+
+
+@dataclasses.dataclass(frozen=True)
+class Eigenpair:
+    """A stationary point of a functional, orthogonal to those before it."""
+
+    value: Interval
+    """the functional over the prescribed squared norm: the eigenvalue, where the
+    functional is quadratic"""
+    function: Combination
+    "the eigenfunction, a function of one point"
+    overlap: float
+    """the largest inner product with those before on an independent rule, over the
+    squared norm"""
+    trained: Trained
+
+
+def eigenpairs(
+    problem: Problem,
+    count: int,
+    *,
+    recipe: Recipe | None = None,
+    key: Array,
+) -> Iterator[Eigenpair]:
+    """The lowest eigenpairs of a problem, one after the other, as an iterator.
+
+    The first one minimises the functional with the squared norm that the problem
+    prescribes. Each of the others minimises it among the functions that are orthogonal
+    to all before, exactly on the quadrature rule: hard linear invariants. Where an
+    eigenvalue is degenerate, any orthogonal functions of its eigenspace are found.
+
+    **Arguments:**
+
+    - `problem`: a steady problem with a `Functional` and a `squared_norm`, and no other
+        prescribed invariant.
+    - `count`: how many.
+    - `recipe`: the settings of each training; by default `recipe_for(problem)`.
+    - `key`: for all randomness.
+
+    Examples:
+        >>> import jax, sdifp
+        >>> problem = sdifp.problems.oscillator(1)
+        >>> pairs = sdifp.training.eigenpairs(problem, 6, key=jax.random.key(0))
+    """
+    count = check_count("count", count)
+    norms = [i for i in problem.prescribed if isinstance(i, SquaredNorm)]
+    if problem.functional is None or len(norms) != 1 or len(problem.prescribed) != 1:
+        names = ", ".join(one.name for one in problem.prescribed) or "nothing"
+        raise ValueError(
+            f"problem must have a Functional and prescribe squared_norm alone for "
+            f"eigenpairs, and {problem.name} prescribes {names}"
+        )
+    if problem.positive:
+        raise ValueError(
+            f"problem must not be positive for eigenpairs, of which one at most is, "
+            f"and {problem.name} is"
+        )
+    norm = float(norms[0].target.value(None))
+    return _in_turn(problem, count, norm, recipe, key)
+
+
+def _in_turn(
+    problem: Problem, count: int, norm: float, recipe: Recipe | None, key: Array
+) -> Iterator[Eigenpair]:
+    found: list[Combination] = []
+    for k in range(count):
+        own = dataclasses.replace(
+            problem,
+            invariants=(*problem.invariants, *map(_orthogonal, range(k), found)),
+            reference=problem.reference if k == 0 else None,
+            minimum=problem.minimum if k == 0 else None,
+            name=problem.name if k == 0 else f"{problem.name}-state-{k}",
+        )
+        training = Training(
+            own, SDIFP(), recipe=recipe, check=k == 0, key=jax.random.fold_in(key, k)
+        )
+        trained = training.result()
+        function = _flattened(trained, found)
+        rule = independent_rule(problem, jax.random.fold_in(key, count + k))
+        products = _products(function, tuple(found), rule) * problem.domain.volume
+        value = trained.functional
+        assert value is not None
+        yield Eigenpair(
+            Interval(value.value / norm, value.margin / norm),
+            function,
+            float(jnp.max(jnp.abs(products), initial=0.0)) / norm,
+            trained,
+        )
+        found.append(function)
+
+
+def _orthogonal(k: int, function: Combination) -> Moment:
+    return Moment(
+        lambda x: function(x), 0.0, name=f"overlap_{k}", vanishes_on_walls=True
+    )
+
+
+def _flattened(trained: Trained, before: list[Combination]) -> Combination:
+    """A trained eigenfunction as a combination of raw networks."""
+    field = trained.field
+    now = field.at()
+    numbers, _ = field.family.tabulated(now)
+    scale, rest = jnp.ravel(numbers[0]), jnp.zeros(0)
+    if before:
+        # The multiples of those before, which are combinations themselves.
+        rest = sum(
+            multiple * jnp.pad(one.factors, (0, len(before) - len(one.factors)))
+            for multiple, one in zip(numbers[1], before, strict=True)
+        )
+    nets = tuple(one.nets[-1] for one in before)
+    return Combination((*nets, trained.net), jnp.concatenate([rest, scale]))
+
+
+@eqx.filter_jit
+def _products(function: Any, before: tuple[Any, ...], rule: Any) -> Float[Array, " k"]:
+    """The means of the products with the functions before."""
+    if not before:
+        return jnp.zeros(0)
+    return rule.mean(lambda x: jnp.stack([function(x) * one(x) for one in before]))

@@ -170,8 +170,8 @@ def _default_folder(config: "Config") -> Path:
     if file is not None:
         name = file.stem
     else:
-        found = config.expression("problem")
-        d = dict(found.kwargs).get("dimension", found.args[0] if found.args else 1)
+        found = config.complete_problem()
+        d = dict(found.kwargs).get("dimension", 1)
         name = found.name.replace("_", "-") + ("" if d == 1 else f"-{d}d")
     method = config.expression("method").name.lower()
     recipe = "" if config.recipe == "fast" else f"-{config.recipe}"

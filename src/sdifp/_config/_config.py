@@ -134,6 +134,11 @@ class Config:
                 f"dimension can be given for a problem of the library alone, and once: "
                 f"got {dimension} beside {self.problem}"
             )
+        if "dimension" not in inspect.signature(PROBLEMS[found.name]).parameters:
+            raise ValueError(
+                f"dimension must be left out for {found.name}, which has one dimension "
+                f"of its own, got {dimension}"
+            )
         kwargs = dict(found.kwargs) | {"dimension": dimension}
         problem = str(found._replace(kwargs=tuple(kwargs.items())))
         return dataclasses.replace(self, problem=problem)

@@ -80,8 +80,9 @@ def _is_text(maker: Callable[..., Any]) -> bool:
 
 
 def _is_own(kind: Any) -> bool:
-    """Whether this is a class of the library."""
-    return str(getattr(kind, "__module__", "")).startswith("sdifp.")
+    """Whether this is a class of the library whose objects may be written."""
+    name = getattr(kind, "__name__", "")
+    return any(getattr(part, name, None) is kind for part in PARTS)
 
 
 @functools.cache

@@ -51,4 +51,10 @@ def cubic_schroedinger(dimension: int = 5) -> Problem:
         name=f"cubic-schroedinger-{d}d",
         squared_norm=1.0,
         minimum=EIGENVALUE - 0.5 * fourth,
+        description=(
+            f"The ground state of a cubic Schrödinger operator, "
+            f"-Laplacian(u) + u^3 + V u = lambda u on the torus [0, 2 pi]"
+            f"{f'^{d}' if d > 1 else ''}, with the mean of u^2 prescribed; V is such "
+            f"that the eigenvalue lambda is -3."
+        ),
     )

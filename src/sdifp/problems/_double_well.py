@@ -7,6 +7,7 @@ from jaxtyping import Array
 from .._domain import Box
 from ..operators import Residual
 from ..operators import fokker_planck as fokker_planck_operator
+from ._data import cube_in_words
 from ._problem import Free, Problem
 from ._spectral import gauss_legendre
 
@@ -46,4 +47,9 @@ def double_well(*, diffusion: float = 0.5) -> Problem:
         name="double-well-1d",
         mass=1.0,
         positive=True,
+        description=(
+            f"The stationary Fokker-Planck equation of a double well, "
+            f"(V' u)' + D u'' = 0 with V = (x^2 - 1)^2 on {cube_in_words(-_WALL, _WALL, 1)}, "
+            f"with D = {diffusion:g}; u is a density of integral 1."
+        ),
     )

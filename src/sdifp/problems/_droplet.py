@@ -44,6 +44,12 @@ def droplet(*, eps: float = 0.06, volume: float = 0.3) -> Problem:
         name="droplet-1d",
         mass=float(volume),
         minimum=state.energy,
+        description=(
+            f"The minimiser of the Cahn-Hilliard energy, the integral of "
+            f"eps^2/2 u'^2 + (1 - u^2)^2 / 4 on [0, 1], with eps = {eps:g} and the "
+            f"integral of u prescribed. It solves -eps^2 u'' + u^3 - u = lambda with "
+            f"u' = 0 on the walls; lambda is the multiplier."
+        ),
     )
 
 

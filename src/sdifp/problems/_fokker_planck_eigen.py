@@ -48,6 +48,11 @@ def fokker_planck_eigen(dimension: int = 5) -> Problem:
         name=f"fokker-planck-eigen-{dimension}d",
         mass=1.0,
         positive=True,
+        description=(
+            f"The stationary Fokker-Planck equation -Laplacian(u) - div(u grad V) = 0 "
+            f"on the torus [0, 2 pi]^{dimension}, with V = sin(sum_k c_k cos(x_k)); u is "
+            f"a density of mean 1, the eigenfunction of the eigenvalue 0."
+        ),
     )
 
 

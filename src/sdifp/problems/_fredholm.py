@@ -49,4 +49,9 @@ def fredholm(*, strength: float = 10.0) -> Problem:
         reference=reference,
         name="fredholm-1d",
         mass=2.0 / np.pi,
+        description=(
+            f"A Fredholm integro-differential equation, "
+            f"-u'' + gamma int exp(x y) u(y) dy = f on [0, 1], with "
+            f"gamma = {strength:g} and u = 0 on the walls."
+        ),
     )

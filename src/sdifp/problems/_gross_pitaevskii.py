@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from .._domain import Box, check_dimension
 from ..invariants import Density
 from ..operators import Functional
+from ._data import cube_in_words
 from ._problem import Dirichlet, Problem
 from ._spectral import chebyshev, gauss_legendre
 
@@ -75,6 +76,13 @@ def gross_pitaevskii(
         name=f"gross-pitaevskii-{d}d",
         squared_norm=1.0,
         minimum=state.energy,
+        description=(
+            f"The ground state of the Gross-Pitaevskii equation, the minimiser of the "
+            f"integral of 1/2 |grad u|^2 + 1/2 |x|^2 u^2 + beta/2 u^4 with the integral "
+            f"of u^2 prescribed, on {cube_in_words(-0.5 * width, 0.5 * width, d)}, with "
+            f"beta = {beta:g} and u = 0 on the walls. It solves "
+            f"-1/2 Laplacian(u) + 1/2 |x|^2 u + beta u^3 = mu u; mu is the multiplier."
+        ),
     )
 
 

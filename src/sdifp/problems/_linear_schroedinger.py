@@ -55,6 +55,12 @@ def linear_schroedinger(dimension: int = 5) -> Problem:
         name=f"linear-schroedinger-{dimension}d",
         squared_norm=1.0,
         minimum=eigenvalue,
+        description=(
+            f"The ground state of a linear Schrödinger operator, "
+            f"-Laplacian(u) + sum_k c_k cos(x_k) u = lambda u on the torus "
+            f"[0, 2 pi]^{dimension}, with the mean of u^2 prescribed; lambda is the "
+            f"eigenvalue."
+        ),
     )
 
 

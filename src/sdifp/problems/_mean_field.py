@@ -11,6 +11,7 @@ from jaxtyping import Array
 from .._domain import Box
 from ..operators import Residual
 from ..operators import fokker_planck as fokker_planck_operator
+from ._data import cube_in_words
 from ._problem import Free, Problem
 from ._spectral import gauss_legendre
 
@@ -59,6 +60,13 @@ def mean_field(*, diffusion: float = 0.5, attraction: float = 1.0) -> Problem:
         name="mean-field-1d",
         mass=1.0,
         positive=True,
+        description=(
+            f"The stationary McKean-Vlasov equation, "
+            f"D u'' + (u (V' + kappa (x - m)))' = 0 with the mean m = int x u dx and "
+            f"V = x^4/4 - x^2/2 - {_TILT:g} x, on {cube_in_words(-_WALL, _WALL, 1)}, "
+            f"with D = {diffusion:g} and kappa = {attraction:g}; u is a density of "
+            f"integral 1."
+        ),
     )
 
 

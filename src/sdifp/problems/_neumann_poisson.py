@@ -6,6 +6,7 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian
+from ._data import cube_in_words
 from ._problem import Neumann, Problem
 
 
@@ -40,4 +41,9 @@ def neumann_poisson(dimension: int = 2) -> Problem:
         reference=lambda x: jnp.sin(phase(x)),
         name=f"neumann-poisson-{d}d",
         mass=0.0,
+        description=(
+            f"The Poisson equation, -Laplacian(u) = f on {cube_in_words(0, 1, d)} with "
+            f"du/dn = 0 on the walls. It determines u up to a constant, which the "
+            f"integral of u fixes."
+        ),
     )

@@ -9,6 +9,7 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Functional
+from ._data import cube_in_words
 from ._problem import Dirichlet, Problem
 
 WALL = 7.0
@@ -44,6 +45,11 @@ def oscillator(dimension: int = 1) -> Problem:
         name=f"oscillator-{d}d",
         squared_norm=1.0,
         minimum=energy,
+        description=(
+            f"The ground state of the harmonic oscillator, "
+            f"-1/2 Laplacian(u) + 1/2 |x|^2 u = E u on {cube_in_words(-WALL, WALL, d)}, "
+            f"with u = 0 on the walls and the integral of u^2 prescribed."
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Array
 from .._domain import Box
 from ..operators import Residual
 from ..operators import fokker_planck as fokker_planck_operator
+from ._data import cube_in_words
 from ._problem import Free, Problem
 from ._spectral import gauss_legendre
 
@@ -46,6 +47,13 @@ def ring(*, diffusion: float = 0.4, rotation: float = 1.0) -> Problem:
         name="ring-2d",
         mass=1.0,
         positive=True,
+        description=(
+            f"The stationary Fokker-Planck equation "
+            f"div(u (grad V - omega J x)) + D Laplacian(u) = 0 with "
+            f"V = (|x|^2 - 1)^2 and J x = (-x2, x1) on "
+            f"{cube_in_words(-_WALL, _WALL, 2)}, with D = {diffusion:g} and "
+            f"omega = {rotation:g}; u is a density of integral 1."
+        ),
     )
 
 

@@ -59,7 +59,10 @@ def build(config: Config, copy: Path | None = None) -> Built:
     """The objects of a configuration, with arrays in the precision of JAX; a copy of
     the user's problem file is executed instead of it, where there is one."""
     file = config.problem_file
-    made = Made(config.make("problem")) if file is None else _executed(file, copy)
+    if file is None:
+        made = Made(config.make("problem"), float64=precision_now() == "float64")
+    else:
+        made = _executed(file, copy)
     method = config.make("method")
     recipe = made.recipes.get(config.recipe) or recipe_for(made.problem, config.recipe)
     names = [f.name for f in dataclasses.fields(Recipe)]
@@ -84,9 +87,9 @@ def precision_for(config: Config) -> str | None:
         optimiser = config.make("optimiser")
     elif file is None:
         found = config.complete_problem()
-        d = dict(found.kwargs)["dimension"]
+        d = dict(found.kwargs).get("dimension")
         if type(d) is not int or d < 1:
-            # The problem refuses it.
+            # The problem knows it, or refuses it.
             return None
         name = f"{found.name.replace('_', '-')}-{d}d"
         optimiser = recipe_of(name, d, False, config.recipe).optimiser

@@ -49,7 +49,7 @@ def double_well(*, diffusion: float = 0.5) -> Problem:
         positive=True,
         description=(
             f"The stationary Fokker-Planck equation of a double well, "
-            f"(V' u)' + D u'' = 0 with V = (x^2 - 1)^2 on {cube_in_words(-_WALL, _WALL, 1)}, "
-            f"with D = {diffusion:g}; u is a density of integral 1."
+            f"(V' u)' + D u'' = 0 with V = (x^2 - 1)^2 on "
+            f"{cube_in_words(-_WALL, _WALL, 1)}, with D = {diffusion:g}; u is a density of integral 1."
         ),
     )

@@ -50,8 +50,8 @@ def fokker_planck_eigen(dimension: int = 5) -> Problem:
         positive=True,
         description=(
             f"The stationary Fokker-Planck equation -Laplacian(u) - div(u grad V) = 0 "
-            f"on the torus [0, 2 pi]^{dimension}, with V = sin(sum_k c_k cos(x_k)); u is "
-            f"a density of mean 1, the eigenfunction of the eigenvalue 0."
+            f"on the torus [0, 2 pi]^{dimension}, with V = sin(sum_k c_k cos(x_k)); u "
+            f"is a density of mean 1, the eigenfunction of the eigenvalue 0."
         ),
     )
 

@@ -100,7 +100,9 @@ class Metrics:
         parts += [f"{name} {value:.8g}" for name, value in values.items()][:_NAMED]
         parts += _few(drifts, " drift", "measured")
         if self.scale is not None:
-            parts.append(f"scale {self.scale[0]:.3g} to {self.scale[1]:.3g}")
+            # Without time there is one.
+            ends = dict.fromkeys(f"{value:.3g}" for value in self.scale)
+            parts.append(f"scale {' to '.join(ends)}")
         if self.interpolation is not None:
             parts.append(f"interpolation {self.interpolation:.1e}")
         return ", ".join(parts)

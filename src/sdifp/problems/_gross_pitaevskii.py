@@ -80,7 +80,8 @@ def gross_pitaevskii(
             f"The ground state of the Gross-Pitaevskii equation, the minimiser of the "
             f"integral of 1/2 |grad u|^2 + 1/2 |x|^2 u^2 + beta/2 u^4 with the "
             f"integral of u^2 prescribed, on "
-            f"{cube_in_words(-0.5 * width, 0.5 * width, d)}, with beta = {beta:g} and u = 0 on the walls. It solves "
+            f"{cube_in_words(-0.5 * width, 0.5 * width, d)}, with "
+            f"beta = {beta:g} and u = 0 on the walls. It solves "
             f"-1/2 Laplacian(u) + 1/2 |x|^2 u + beta u^3 = mu u; mu is the multiplier."
         ),
     )

@@ -48,7 +48,8 @@ def oscillator(dimension: int = 1) -> Problem:
         description=(
             f"The ground state of the harmonic oscillator, "
             f"-1/2 Laplacian(u) + 1/2 |x|^2 u = E u on "
-            f"{cube_in_words(-WALL, WALL, d)}, with u = 0 on the walls and the integral of u^2 prescribed."
+            f"{cube_in_words(-WALL, WALL, d)}, with u = 0 on the "
+            f"walls and the integral of u^2 prescribed."
         ),
     )
 

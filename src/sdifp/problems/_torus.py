@@ -49,8 +49,8 @@ def torus_density(*, diffusion: float = 0.5, rotation: float = 0.0) -> Problem:
             f"The stationary Fokker-Planck equation "
             f"div(u (grad V - omega J grad V)) + D Laplacian(u) = 0 with "
             f"V = cos(x1) + cos(x2) + cos(x1 - x2)/2 and J (a, b) = (-b, a) on the "
-            f"torus [0, 2 pi]^2, with D = {diffusion:g} and omega = {rotation:g}; u is a "
-            f"density of integral 1."
+            f"torus [0, 2 pi]^2, with D = {diffusion:g} and omega = {rotation:g}; u is "
+            f"a density of integral 1."
         ),
     )
 

@@ -152,10 +152,10 @@ def verdict(saved: Saved, with_advice: bool = True) -> str:
     functional = functional_value(saved)
     if functional is not None:
         name, value, away = functional
-        known = f", {away} above the known minimum" if away else ""
+        known = f", {away}" if away else ""
         parts.append(
-            f"the {in_words(name)} is {value} (an interval that covers the error of "
-            f"the quadrature only){known}"
+            f"the {in_words(name)} is {value} (the interval covers the error of the "
+            f"quadrature only, not that of the network){known}"
         )
     for name in measured(saved):
         if is_steady(saved):

@@ -48,14 +48,18 @@ def measured_value(saved: Saved, name: str) -> str:
 
 def functional_value(saved: Saved) -> tuple[str, str, str] | None:
     """The functional that a problem minimises: its name, its value with the interval
-    and, where the minimum is known, how far it is above that, relative to it."""
+    and, where the minimum is known, how far it is from that, relative to it."""
     found = saved.result.get("functional")
     if found is None:
         return None
     value, margin, least = (found[k] for k in ("value", "margin", "minimum"))
     if value is None or margin is None:
         return found["name"], "not finite", ""
-    away = "" if not least else f"{(value - least) / abs(least):.1e} of it"
+    away = ""
+    if least:
+        off = (value - least) / abs(least)
+        away = f"{abs(off):.1e} {'above' if off >= 0.0 else 'below'} the known minimum"
+        away += ", relative to it"
     return found["name"], f"{value:.8g} ± {margin:.1e}", away
 
 

@@ -50,7 +50,7 @@ def double_well(*, diffusion: float = 0.5) -> Problem:
         description=(
             f"The stationary Fokker-Planck equation of a double well, "
             f"(V' u)' + D u'' = 0 with V = (x^2 - 1)^2 on "
-            f"{cube_in_words(-_WALL, _WALL, 1)}, with D = {diffusion:g}; u is a density "
-            f"of integral 1."
+            f"{cube_in_words(-_WALL, _WALL, 1)}, with D = {diffusion:g}; u is a "
+            f"density of integral 1."
         ),
     )

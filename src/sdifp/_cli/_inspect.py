@@ -111,28 +111,34 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("run")
-    names, drifts = (
+    names, drifts, functionals = (
         list(dict.fromkeys(name for row in rows for name in row[kind]))
-        for kind in ("errors", "drifts")
+        for kind in ("errors", "drifts", "functional")
     )
-    heads = [*names, *(f"{name} drift" for name in drifts)]
+    heads = [*functionals, *names, *(f"{name} drift" for name in drifts)]
     for head in ("steps", "seconds", "L2", *heads, "on the rule"):
         table.add_column(Text(printable(head)), justify="right")
     for row in rows:
         errors = [row["errors"].get(name) for name in names]
         errors += [row["drifts"].get(name) for name in drifts]
-        errors = [row["l2_error"], *errors, row["on_rule"]]
+        values = [row["functional"].get(name) for name in functionals]
         table.add_row(
             Text(printable(row["run"]) + " (not finished)" * (not row["finished"])),
             str(row["step"]),
             f"{row['seconds']:.0f}",
-            *("" if error is None else f"{error:.1e}" for error in errors),
+            _cell(row["l2_error"]),
+            *(_cell(value, ".8g") for value in values),
+            *map(_cell, [*errors, row["on_rule"]]),
         )
     # Whole lines where they go to a file.
     own = console()
     (own if own.is_terminal else console(width=160)).print(table)
     say("Relative errors, the worst over time; invariants on an independent rule.")
     say(f"Look at {picture}")
+
+
+def _cell(value: float | None, form: str = ".1e") -> str:
+    return "" if value is None else f"{value:{form}}"
 
 
 @click.command("info")
@@ -210,6 +216,11 @@ def audit_command(
     from .. import _public as sdifp
 
     key = jax.random.key(seed)
+    if built.problem.functional is not None:
+        raise click.UsageError(
+            f"audit is of the estimators of a residual, and {built.problem.name} has "
+            f"none: it minimises a functional"
+        )
     training = sdifp.train(
         built.problem, sdifp.training.SDIFP(), recipe=built.recipe, check=False, key=key
     )

@@ -35,8 +35,8 @@ def predict_command(
 
     POINTS is a CSV file, with or without a line of names, or an NPY file: a column for
     each coordinate and, where the problem has time, one for that, which --time
-    replaces. The values are written
-    beside them, as a column u more, or as an array of their own in an NPY file.
+    replaces. The values are written beside them, as a column u more, or as an array of
+    their own in an NPY file.
     """
     read_config(run)
     table, names = read_points(points)

@@ -45,6 +45,7 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
                     for name in _drawn(run)
                     if name in measured(run)
                 },
+                "functional": _functional(run),
                 "on_rule": max(
                     (r["on_rule"] for r in certified if r["on_rule"] is not None),
                     default=None,
@@ -52,6 +53,12 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _functional(run: Saved) -> dict[str, Any]:
+    """The value of the functional that a run minimises, by its name."""
+    found = run.result.get("functional")
+    return {} if found is None else {found["name"]: found["value"]}
 
 
 def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:

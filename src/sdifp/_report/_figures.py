@@ -23,14 +23,16 @@ def _training(saved: Saved) -> Group:
     if not lines:
         return Group("", "", [])
     steps = [m["step"] for m in lines]
-    loss = np.abs(numbers([m["loss"] for m in lines]))
-    line = ("loss", steps, loss, {"color": BLUE, "marker": "."})
-    words = f"The loss over {steps[-1]} steps; the last is {loss[-1]:.1e}."
-    found = [Picture("loss", logarithmic("loss", "step", [line]), words)]
+    found = [_loss(steps, numbers([m["loss"] for m in lines]))]
     caption = "The loss in the course of the training."
     curves = []
     if saved.result["has_reference"]:
         curves.append(("L2 error", numbers([m["l2_error"] for m in lines])))
+    functional = saved.result.get("functional")
+    if functional is not None and functional["minimum"]:
+        name, least = functional["name"], functional["minimum"]
+        values = numbers([m["functional"][name] for m in lines])
+        curves.append((in_words(name), np.abs(values - least) / abs(least)))
     for name in prescribed(saved):
         own = numbers([m["errors"].get(name) for m in lines])
         curves.append((in_words(name).strip(), own))
@@ -70,3 +72,16 @@ def _training(saved: Saved) -> Group:
             words = f"The range of the {name}, at last {low[-1]:.4g} to {high[-1]:.4g}."
         found.append(Picture(name, figure, words))
     return Group("Training", caption, found)
+
+
+def _loss(steps: list[int], loss: np.ndarray) -> Picture:
+    """The loss, on a linear axis if it is that of a functional with negative values."""
+    words = f"The loss over {steps[-1]} steps; the last is {loss[-1]:.3g}."
+    style = {"color": BLUE, "marker": "."}
+    if np.nanmin(loss) >= 0.0:
+        line = ("loss", steps, loss, style)
+        return Picture("loss", logarithmic("loss", "step", [line]), words)
+    figure, axes = panel()
+    axes.plot(steps, loss, **style)
+    plain(axes, "loss", "step")
+    return Picture("loss", figure, words)

@@ -4,6 +4,7 @@ import textwrap
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 # Okabe and Ito.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
@@ -27,6 +28,8 @@ def plain(axes: Axes, title: str, x: str, y: str = "") -> None:
     lines = textwrap.fill(title, _TITLE).replace("$", r"\$")
     axes.set_title(lines, fontsize=10, loc="left")
     axes.set_xlabel(x, fontsize=9)
+    if x == "step":
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(y, fontsize=9)
     axes.tick_params(which="both", labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -3,7 +3,14 @@
 import re
 
 from .._folder import Saved
-from ._values import density_in_words, in_words, is_steady, measured, prescribed
+from ._values import (
+    density_in_words,
+    functional_value,
+    in_words,
+    is_steady,
+    measured,
+    prescribed,
+)
 
 # Invariants that are more than these are explained by the titles of their pictures.
 _MOST_INVARIANTS = 4
@@ -64,7 +71,8 @@ _TERMS = {
     "shift": "what the correction adds to the raw network; 0 changes nothing",
     "loss": (
         "what the training minimises: the mean square of the residual of the "
-        "equation, and what the method adds to it"
+        "equation, or the functional where the problem has one, and what the method "
+        "adds to it"
     ),
     "window": "the part of the time interval that is trained at a time",
     "status": (
@@ -72,6 +80,20 @@ _TERMS = {
         "on the rule"
     ),
 }
+
+_FUNCTIONAL = (
+    "the functional that the training minimises, with an interval of 95 % from "
+    "independent randomisations of a quadrature rule, which covers the error of the "
+    "quadrature only"
+)
+
+
+def _definition(saved: Saved, name: str) -> str:
+    """An invariant as an integral, of a density that is explained."""
+    words = density_in_words(saved, name)
+    if not words.endswith(" F"):
+        return words
+    return f"{words}, the density that the problem gives for it"
 
 
 class Glossary:
@@ -82,8 +104,11 @@ class Glossary:
         own = [*prescribed(saved), *measured(saved)]
         if len(own) > _MOST_INVARIANTS:
             own = []
+        functional = functional_value(saved)
+        known = {} if functional is None else {in_words(functional[0]): _FUNCTIONAL}
         self._left = {
-            **{in_words(name): density_in_words(saved, name) for name in own},
+            **known,
+            **{in_words(name): _definition(saved, name) for name in own},
             "relative L2 error": (
                 f"the root mean square of u - reference over {where}, divided by that "
                 f"of the reference, the known solution"

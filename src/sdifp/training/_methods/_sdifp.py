@@ -75,6 +75,12 @@ class SDIFP(Method):
             many = not problem.is_steady and recipe.points.n_t >= _MANY_TIMES
             if many and not hasattr(mode, "table"):
                 mode = Interpolated(gradient=mode)
+        if problem.is_steady and hasattr(mode, "table"):
+            raise ValueError(
+                f"gradient must not be {type(mode).__name__}, which keeps moments over "
+                f"time, for a problem without time; Exact() or Subsampled(32) are "
+                f"accepted"
+            )
         return conserved(problem, net, rule, mode)
 
     def resample(self, field: ConservedField, key: Array) -> ConservedField:

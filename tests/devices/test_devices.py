@@ -172,6 +172,18 @@ TRAININGS = {
         sdifp.training.AugmentedLagrangian(),
         {**ADAM, "nodes": 64},
     ),
+    "steady": ("double_well", sdifp.training.SDIFP(), {**LM, "nodes": 64}),
+    "steady, with an integral in it": (
+        "mean_field",
+        sdifp.training.SDIFP(),
+        {**LM, "nodes": 64},
+    ),
+    "functional": ("droplet", sdifp.training.SDIFP(), {**LM, "nodes": 64}),
+    "functional, first order": (
+        "droplet",
+        sdifp.training.Soft(10.0),
+        {**ADAM, "nodes": 64},
+    ),
     "afterwards, in windows": (
         "reaction_diffusion",
         sdifp.training.PostHoc(),

@@ -102,11 +102,15 @@ def precision_for(config: Config) -> str | None:
 
 def devices_for(built: Built) -> int:
     """How many devices are used where nobody says: one CPU, or as many of all that
-    there are as divide the points of a batch."""
+    there are as divide the points of a batch. A functional is computed whole on each
+    device, so more of them do not help."""
     processes = jax.process_count()
     if jax.default_backend() == "cpu" and processes == 1:
         return 1
-    points = built.recipe.points.at_each_time(built.problem.domain)
+    problem = built.problem
+    if problem.functional is not None:
+        return processes
+    points = built.recipe.points.at_each_time(problem.domain, problem.is_steady)
     counts = range(processes, jax.device_count() + 1, processes)
     return max((n for n in counts if points % n == 0), default=processes)
 

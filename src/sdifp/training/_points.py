@@ -110,15 +110,16 @@ def check_grid(what: str, box: Box) -> None:
         )
 
 
-def check_devices(n: int) -> None:
+def check_devices(n: int, is_steady: bool = False) -> None:
     """Raise `ValueError` unless `n` points can be divided among the devices."""
     devices, processes = device_count(), jax.process_count()
     if n % devices:
         near = [devices * k for k in (n // devices, n // devices + 1) if k]
         fewer = [k for k in range(processes, devices, processes) if n % k == 0]
         raise ValueError(
-            f"the {n} points of each time cannot be divided among {devices} devices: "
-            f"points must have {' or '.join(map(str, near))} of them"
+            f"the {n} points {'(n_t n_x)' if is_steady else 'of each time'} cannot be "
+            f"divided among {devices} devices: points must have "
+            f"{' or '.join(map(str, near))} of them"
             + (f", or devices be {fewer[-1]}" if fewer else "")
         )
 

@@ -77,7 +77,7 @@ class Training:
         self._points: int | None = None
         if problem.functional is None:
             self._points = recipe.points.at_each_time(problem.domain, steady)
-            check_devices(self._points)
+            check_devices(self._points, steady)
         # The method may have an estimator of its own: refuse it where a recipe would.
         recipe.replace(estimator=method.estimator or recipe.estimator)
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
@@ -262,7 +262,7 @@ class Training:
 
     def _advance(self, count: int) -> None:
         if self._points is not None:
-            check_devices(self._points)
+            check_devices(self._points, self.problem.is_steady)
         if self._devices is None:
             began = time.perf_counter()
             jax.block_until_ready(advance(*self._arguments(0)))

@@ -58,6 +58,9 @@ def _training(saved: Saved) -> Group:
             continue
         known = [m for m in lines if m.get(name) is not None]
         low, high = np.transpose([numbers(m[name]) for m in known])
+        if np.all(low == high[0]) and np.all(high == high[0]):
+            # It has no effect, or there is one report.
+            continue
         at = [m["step"] for m in known]
         figure, axes = panel()
         if is_steady(saved):

@@ -21,15 +21,16 @@ _REFERENCE: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 
 def solution(saved: Saved) -> Group:
     """The field, and the reference and their difference where it is known."""
     dimension = saved.result["dimension"]
-    if dimension > 3:
+    if dimension > 3 and "x" not in saved.solution:
         return _cloud(saved)
     if dimension == 1 and is_steady(saved):
         return _profile(saved)
     places = []
     if not is_steady(saved):
         places.append("over space and time" if dimension == 1 else "at the last time")
-    if dimension == 3:
-        places.append("in the middle of the third axis")
+    if dimension > 2:
+        others = "the third axis" if dimension == 3 else "all axes but two"
+        places.append(f"in the middle of {others}")
     where = " ".join(["", ", ".join(places)]) if places else ""
     found = _images(saved, where)
     caption = f"The field u{where}"

@@ -34,19 +34,19 @@ def integrals_table(saved: Saved) -> Table:
     on the independent rule."""
     found = saved.result["integrals"]["invariants"]
     raw = any("raw" in curves["values"] for curves in found.values())
-    head = ["invariant", "definition", "target", "field", "error of the field"]
+    head = ["invariant", "target", "field", "error of the field"]
     if raw:
         head += ["raw network", "error of the raw network"]
+    head.append("definition")
     rows = []
     for name, curves in found.items():
         target, errors = curves["target"], curves.get("errors", {})
-        cells = [in_words(name), density_in_words(saved, name)]
-        cells.append("none" if target is None else shown_number(target[0]))
+        cells = [in_words(name), "none" if target is None else shown_number(target[0])]
         for which in ("field", "raw") if raw else ("field",):
             value = curves["values"].get(which)
             cells.append("" if value is None else shown_number(value[0]))
             cells.append(shown(errors[which][0]) if which in errors else "")
-        rows.append(Row(cells))
+        rows.append(Row([*cells, density_in_words(saved, name)]))
     return Table("integrals", head, rows)
 
 

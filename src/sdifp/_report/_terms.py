@@ -69,11 +69,6 @@ _TERMS = {
         "u = scale * f + shift; 1 changes nothing"
     ),
     "shift": "what the correction adds to the raw network; 0 changes nothing",
-    "loss": (
-        "what the training minimises: the mean square of the residual of the "
-        "equation, or the functional where the problem has one, and what the method "
-        "adds to it"
-    ),
     "window": "the part of the time interval that is trained at a time",
     "status": (
         "the outcome of the correction; with regular and constant, the targets hold "
@@ -106,6 +101,9 @@ class Glossary:
             own = []
         functional = functional_value(saved)
         known = {} if functional is None else {in_words(functional[0]): _FUNCTIONAL}
+        least = "the mean square of the residual of the equation"
+        if functional is not None:
+            least = f"the {in_words(functional[0])}"
         self._left = {
             **known,
             **{in_words(name): _definition(saved, name) for name in own},
@@ -113,6 +111,7 @@ class Glossary:
                 f"the root mean square of u - reference over {where}, divided by that "
                 f"of the reference, the known solution"
             ),
+            "loss": f"what the training minimises: {least}, and what the method adds",
             **_TERMS,
         }
 

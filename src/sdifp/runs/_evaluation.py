@@ -146,7 +146,8 @@ def picture_of(
     trained: Trained, problem: Problem, end: float | None, key: Array
 ) -> dict[str, np.ndarray]:
     """The numbers of a picture of the solution: all of space and time in one
-    dimension, a slice at the last time in two and three, a cloud of points in more."""
+    dimension, a slice at the last time in two and three, and in more, where it is a cloud
+    of points if there is a reference to compare it with."""
     box = problem.domain
     d = box.dimension
     times: Array | None
@@ -154,7 +155,7 @@ def picture_of(
         line = box.from_unit(jnp.linspace(0.0, 1.0, _LINE)[:, None])
         times = None if end is None else jnp.linspace(0.0, end, _FRAMES)
         x = jnp.broadcast_to(line, (1 if end is None else _FRAMES, _LINE, 1))
-    elif d <= 3:
+    elif d <= 3 or not problem.references:
         times = None if end is None else jnp.full((1,), end)
         axis = jnp.linspace(0.0, 1.0, _SLICE)
         plane = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
@@ -172,7 +173,7 @@ def picture_of(
         # The nearest of several solutions.
         away = [float(jnp.sum((found["u"] - one) ** 2)) for one in known]
         found["reference"] = known[int(np.argmin(away))]
-    if d <= 3:
+    if d <= 3 or not problem.references:
         # Of points in high dimension only what they give is drawn.
         found["x"] = x[0]
     return {name: np.asarray(array) for name, array in found.items()}

@@ -133,7 +133,12 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
     # Whole lines where they go to a file.
     own = console()
     (own if own.is_terminal else console(width=160)).print(table)
-    say("Relative errors, the worst over time; invariants on an independent rule.")
+    with_time = any(one.result["until"] is not None for one in saved)
+    text = "Relative errors" + ", the worst over time" * with_time
+    text += "; invariants on an independent rule"
+    if functionals:
+        text += f"; {', '.join(functionals)}: the value that the training minimises"
+    say(f"{text}.")
     say(f"Look at {picture}")
 
 

@@ -56,8 +56,8 @@ def predict_command(
     if table.shape[1] != wanted:
         last = ", t" if has_column else "" if steady else " (the time is given)"
         raise click.UsageError(
-            f"{points} must have {wanted} columns, x1{', ...' * (d > 1)}{last}, got "
-            f"{table.shape[1]}"
+            f"{points} must have {wanted} column{'s' * (wanted > 1)}, "
+            f"x1{', ...' * (d > 1)}{last}, got {table.shape[1]}"
         )
     head = names or [f"x{k + 1}" for k in range(d)] + ["t"] * has_column
     if time is not None:

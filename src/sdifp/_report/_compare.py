@@ -63,8 +63,8 @@ def _functional(run: Saved) -> dict[str, Any]:
 
 def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     """Errors over the time that training took, and errors of the integrals over the
-    time of the problem, or one number for each run of a problem without time; returns
-    the picture's file."""
+    time of the problem, in which a run of a problem without time has one number; if no
+    problem has time, over that of the training, too. Returns the picture's file."""
     known = [_drawn(run) for run in runs]
     names = list(dict.fromkeys(name for own in known for name in own))
     all_steady = all(is_steady(run) for run in runs)
@@ -87,6 +87,10 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
         for axes, which in zip(panels, names, strict=True):
             if which not in known[k]:
                 continue
+            if all_steady:
+                off = numbers([m["errors"][which] for m in run.metrics])
+                axes.semilogy(seconds, np.maximum(off, ZERO), marker=".", **style)
+                continue
             times, off = errors_over_time(run, which)
             off = np.maximum(off, ZERO)
             if is_steady(run):
@@ -103,10 +107,8 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
         with_target = any(which in prescribed(run) for run in runs)
         kind = "error" if with_target else "drift"
         title = f"relative {kind} of the {in_words(which)}"
-        where = "on an independent rule"
-        plain(axes, title, where if all_steady else f"t, {where}")
-        if all_steady:
-            axes.set_xticks([])
+        along = "seconds" if all_steady else "t"
+        plain(axes, title, f"{along}, on an independent rule")
     if free:
         free[0].axis("off")
         lines, labels = errors.get_legend_handles_labels()

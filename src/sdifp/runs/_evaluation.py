@@ -146,16 +146,17 @@ def picture_of(
     trained: Trained, problem: Problem, end: float | None, key: Array
 ) -> dict[str, np.ndarray]:
     """The numbers of a picture of the solution: all of space and time in one
-    dimension, a slice at the last time in two and three, and in more, where it is a cloud
-    of points if there is a reference to compare it with."""
+    dimension, a slice at the last time in two and three; in more, a cloud of points if
+    there is a reference to compare it with, and a slice if not."""
     box = problem.domain
     d = box.dimension
+    is_cloud = d > 3 and bool(problem.references)
     times: Array | None
     if d == 1:
         line = box.from_unit(jnp.linspace(0.0, 1.0, _LINE)[:, None])
         times = None if end is None else jnp.linspace(0.0, end, _FRAMES)
         x = jnp.broadcast_to(line, (1 if end is None else _FRAMES, _LINE, 1))
-    elif d <= 3 or not problem.references:
+    elif not is_cloud:
         times = None if end is None else jnp.full((1,), end)
         axis = jnp.linspace(0.0, 1.0, _SLICE)
         plane = jnp.stack(jnp.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
@@ -173,7 +174,7 @@ def picture_of(
         # The nearest of several solutions.
         away = [float(jnp.sum((found["u"] - one) ** 2)) for one in known]
         found["reference"] = known[int(np.argmin(away))]
-    if d <= 3 or not problem.references:
-        # Of points in high dimension only what they give is drawn.
+    if not is_cloud:
+        # Of scattered points only what they give is drawn.
         found["x"] = x[0]
     return {name: np.asarray(array) for name, array in found.items()}

@@ -105,13 +105,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    "case",
     only(REFUSED, REFUSED[0], REFUSED[5], REFUSED[9]),
-    ids=lambda value: value if isinstance(value, str) else None,
+    ids=lambda case: " ".join(case[0]),
 )
 def test_what_a_problem_without_time_refuses_is_one_sentence(
-    call, tmp_path, arguments, words, as_user
+    call, tmp_path, case, as_user
 ):
+    arguments, words = case
     code, out, said = call("train", *arguments, "--out", tmp_path / "run")
     assert code == 2
     assert out == ""
@@ -137,8 +138,8 @@ FILES = {
     "sdifp.Functional(lambda v: v)": "density must be a function of u or grad",
     "sdifp.Functional(lambda u: [u, u])": "density must return",
     "sdifp.Functional(3)": "density must be a function, got 3",
-    "sdifp.Residual(sdifp.laplacian(), lambda u: u)": "own.py, line 3",
-    "sdifp.Residual(sdifp.time_derivative())": "interval must be given, (0.0, T)",
+    "sdifp.Residual(sdifp.laplacian(), lambda u: u)": "local cannot be evaluated as local(u, grad, x)",
+    "sdifp.Residual(sdifp.time_derivative())": "a Problem with one needs interval=(0.0, T)",
 }
 
 

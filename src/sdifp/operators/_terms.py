@@ -101,7 +101,10 @@ class TimeDerivative(WholeTerm):
 
     def exact(self, x: Array, t: Time) -> PointOperator:
         if t is None:
-            raise ValueError("time_derivative() needs a function of (x, t), and a time")
+            raise ValueError(
+                "time_derivative() needs a function of (x, t), and a time; a Problem "
+                "with one needs interval=(0.0, T)"
+            )
         one = jnp.ones((), x.dtype)
         first = self.order == 1
         return PointOperator(rate=one) if first else PointOperator(acceleration=one)

@@ -203,13 +203,7 @@ class Problem:
         if self.functional is None:
             x, t = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((d,), ()))
             kinds = self.residual.operator.kinds(x, None if self.is_steady else t)
-            second = kinds.acceleration is not None
-            if self.is_steady and (second or kinds.rate is not None):
-                raise ValueError(
-                    "interval must be given, (0.0, T): the equation has a derivative "
-                    "in time"
-                )
-            if second and self.velocity is None:
+            if kinds.acceleration is not None and self.velocity is None:
                 raise ValueError(
                     "velocity must be given: the equation is of second order in time"
                 )

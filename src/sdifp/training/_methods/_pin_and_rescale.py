@@ -68,9 +68,13 @@ class PinAndRescale(Method):
                 f"PinAndRescale can rescale to one integral, a quadratic one or the "
                 f"mass of a positive solution, and {problem.name} prescribes {names}"
             )
-        box, point = problem.domain, np.asarray(self._point(problem))
-        shape = point.shape == (box.dimension,)
-        if not shape or not np.all((point >= box.lower) & (point <= box.upper)):
+        box = problem.domain
+        try:
+            point = np.asarray(self._point(problem))
+            fits = bool(np.all((point >= box.lower) & (point <= box.upper)))
+        except (TypeError, ValueError):
+            fits = False
+        if not fits or len(point) != box.dimension:
             raise ValueError(
                 f"point must have one coordinate for each of the {box.dimension} axes "
                 f"of the box and lie in it, got {self.point!r}"

@@ -1,6 +1,7 @@
 """The pictures of one run, from what it saved."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ def _training(saved: Saved) -> Group:
 def _loss(steps: list[int], loss: np.ndarray) -> Picture:
     """The loss, on a linear axis if it is that of a functional with negative values."""
     words = f"The loss over {steps[-1]} steps; the last is {loss[-1]:.3g}."
-    style = {"color": BLUE, "marker": "."}
+    style: dict[str, Any] = {"color": BLUE, "marker": "."}
     if np.nanmin(loss) >= 0.0:
         line = ("loss", steps, loss, style)
         return Picture("loss", logarithmic("loss", "step", [line]), words)

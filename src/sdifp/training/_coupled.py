@@ -164,7 +164,7 @@ def _coefficients(
 
     sums, unravel = ravel_pytree(known.sums)
 
-    def through(sums: Array, t: Array) -> Array:
+    def through(sums: Array, t: Array | None) -> Array:
         table = MomentTable.through(known.with_sums(unravel(sums)), *over)
         return live(u.with_gradient(mode.keep(table)), t)
 
@@ -174,7 +174,7 @@ def _coefficients(
     rows = jax.tree.map(lambda a: a.reshape(-1, flat.size), of_sums)
     of_sums = jnp.concatenate(jax.tree.leaves(rows))
 
-    def slopes_of(t: Array) -> Array:
+    def slopes_of(t: Array | None) -> Array:
         return jax.jacrev(through)(sums, t) @ of_sums
 
     return lambda t: coefficients(u, t), slopes_of

@@ -206,13 +206,16 @@ class Training:
 
     def _report(self) -> Metrics:
         loss = float(self.state.total) / int(self.state.counted)
-        if math.isnan(self._first_loss) and loss != 0.0:
-            self._first_loss = abs(loss)
-        elif abs(loss) > _DIVERGED * self._first_loss:
+        if abs(loss) > _DIVERGED * self._first_loss:
             at, self.state = self.step, self._good
+            functional = self.problem.functional
+            what = f"the loss has grown from {self._first_loss:.1e} to {loss:.1e}"
+            advice = _ADVICE
+            if functional is not None and loss < 0.0:
+                what = f"the {functional.name} has fallen to {loss:.1e}"
+                advice = "It seems to have no lower bound"
             raise TrainingDiverged(
-                f"the loss has grown from {self._first_loss:.1e} to {loss:.1e} "
-                f"by step {at}; the state of step {self.step} is kept. {_ADVICE}",
+                f"{what} by step {at}; the state of step {self.step} is kept. {advice}",
                 self.so_far(),
             )
         self._loss = loss
@@ -224,6 +227,10 @@ class Training:
             self.state = eqx.tree_at(lambda s: s.switched, self.state, late)
         self._good = self.state
         found = self.measure(*self._final_and_times())
+        if math.isnan(self._first_loss):
+            # A functional may begin near zero, and not be there after a step.
+            sizes = [abs(v) for v in (loss, *found.functional.values())]
+            self._first_loss = max(filter(math.isfinite, sizes)) or math.nan
         return dataclasses.replace(found, interpolation=self._interpolation())
 
     def _interpolation(self) -> float | None:

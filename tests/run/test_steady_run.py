@@ -90,6 +90,9 @@ def test_what_is_saved_has_no_time(run):
     assert "times" not in saved.solution
     (drift,) = saved.metrics[-1]["measured"].values()
     assert drift["drift"] is drift["relative"] is None
+    (row,) = saved.certificate["measured"]
+    assert row["drift"] is row["drift_margin"] is row["relative_drift"] is None
+    assert row["value"] == pytest.approx(drift["value"], rel=1e-6, abs=1e-6)
     found = saved.result["functional"]
     assert found["name"] == "energy"
     assert found["minimum"] < found["value"]

@@ -12,16 +12,16 @@ from ._prescribed import Prescribed
 @dataclasses.dataclass(frozen=True)
 class MeasuredRow:
     """One invariant without a target at one time: its integral in the continuum, and
-    how it has changed since the first time. The margins are half the widths of
-    confidence intervals."""
+    how it has changed since the first time, None without time. The margins are half the
+    widths of confidence intervals, which cover the error of the quadrature only."""
 
     time: float | None
     invariant: str
     value: float
     value_margin: float
-    drift: float
-    drift_margin: float
-    relative_drift: float
+    drift: float | None
+    drift_margin: float | None
+    relative_drift: float | None
     "relative to the integral of the density's absolute value at the first time"
 
 
@@ -29,17 +29,16 @@ def measured_table(rows: Sequence[MeasuredRow]) -> str:
     """A table for the terminal; empty without any rows."""
     if not rows:
         return ""
-    head = ["t", "measured", "value (95 %)", "drift (95 %)", "relative"]
-    body = [
-        [
-            "" if row.time is None else f"{row.time:.4g}",
-            row.invariant,
-            f"{row.value:.6g} +- {row.value_margin:.1e}",
-            f"{row.drift:+.1e} +- {row.drift_margin:.1e}",
-            f"{row.relative_drift:+.1e}",
-        ]
-        for row in rows
-    ]
+    head, body = ["t", "measured", "value (95 %)"], []
+    for row in rows:
+        time = "" if row.time is None else f"{row.time:.4g}"
+        value = f"{row.value:.6g} +- {row.value_margin:.1e}"
+        body.append([time, row.invariant, value])
+        if row.drift is not None:
+            drift = f"{row.drift:+.1e} +- {row.drift_margin:.1e}"
+            body[-1] += [drift, f"{row.relative_drift:+.1e}"]
+    if len(body[0]) > len(head):
+        head += ["drift (95 %)", "relative"]
     return aligned([head, *body])
 
 
@@ -82,8 +81,9 @@ def drift_rows(
             spread = lambda a: margin * a.std(axis=1, ddof=1)
             columns = [value.mean(1), spread(value), change.mean(1), spread(change)]
             columns.append(part.mean(1))
-        rows += [
-            MeasuredRow(t, invariant.name, *(float(c[k]) for c in columns))
-            for k, t in enumerate(times)
-        ]
+        for k, t in enumerate(times):
+            found = [float(c[k]) for c in columns]
+            # Without time there is no drift.
+            own = found if t is not None else [*found[:2], None, None, None]
+            rows.append(MeasuredRow(t, invariant.name, *own))
     return tuple(rows)

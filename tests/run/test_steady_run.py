@@ -126,7 +126,7 @@ PICTURES_OF = {
     "residual": PICTURES - {"reference"} | {"scale"},
     "functional": PICTURES - {"reference"} | {"shift"},
     "plane": PICTURES | {"scale"},
-    "space": PICTURES | {"scale", "shift"},
+    "space": PICTURES | {"shift"},
     "cloud": PICTURES - {"reference"} | {"scale"},
     "soft": PICTURES - {"reference"},
 }

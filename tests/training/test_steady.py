@@ -106,6 +106,7 @@ def test_each_method_lowers_its_loss_and_the_hard_ones_hold_the_integral(name, k
     assert result.metrics.scale[0] == result.metrics.scale[1] == row.scale
     assert f"scale {row.scale:.3g}" in str(result.metrics)
     assert f"scale {row.scale:.3g} to" not in str(result.metrics)
+    assert str(result.certificate).split()[0] == "invariant"
 
 
 @pytest.mark.parametrize("kind", PROBLEMS)

@@ -29,25 +29,26 @@ def measured_table(rows: Sequence[MeasuredRow]) -> str:
     """A table for the terminal; empty without any rows."""
     if not rows:
         return ""
-    head, body = ["t", "measured", "value (95 %)"], []
+    head = ["t", "measured", "value (95 %)", "drift (95 %)", "relative"]
+    body = []
     for row in rows:
         time = "" if row.time is None else f"{row.time:.4g}"
         value = f"{row.value:.6g} +- {row.value_margin:.1e}"
-        body.append([time, row.invariant, value])
+        drifts = ["", ""]
         if row.drift is not None:
             drift = f"{row.drift:+.1e} +- {row.drift_margin:.1e}"
-            body[-1] += [drift, f"{row.relative_drift:+.1e}"]
-    if len(body[0]) > len(head):
-        head += ["drift (95 %)", "relative"]
+            drifts = [drift, f"{row.relative_drift:+.1e}"]
+        body.append([time, row.invariant, value, *drifts])
     return aligned([head, *body])
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """The cells of a table in columns."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    """The cells of a table in columns, below a head; without those that are empty."""
+    columns = [column for column in zip(*lines, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
     return "\n".join(
         "  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True))
-        for line in lines
+        for line in zip(*columns, strict=True)
     )
 
 

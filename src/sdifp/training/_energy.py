@@ -10,7 +10,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from ..field import Jets, MomentTable, jets_at
+from ..invariants import At
 from ..operators import Functional
+from ..problems import Problem
 from ..quadrature import QuadratureRule
 from ._coupled import expansion_at, jet_row, rows_and_derivatives
 from ._methods import Instant
@@ -88,9 +90,9 @@ class EnergyObjective(eqx.Module):
         """The loss, and rows R with derivatives J such that `J^T R` is its gradient and
         `J^T J` its curvature in the values and gradients of the field.
 
-        With H the second derivatives of the density at a node, in absolute value, the
-        rows are `(w H)^(1/2) H^-1 grad F`, and their derivatives those of
-        `(w H)^(1/2) (u, grad u)`: the natural gradient of the energy.
+        With H the second derivatives of the Lagrangian's density at a node, negative
+        ones left out, the rows are `(w H)^(1/2) H^-1 grad F`, and their derivatives
+        those of `(w H)^(1/2) (u, grad u)`: the natural gradient of the energy.
         """
         params, static = eqx.partition(net, eqx.is_inexact_array)
         flat, unravel = ravel_pytree(params)
@@ -105,6 +107,9 @@ class EnergyObjective(eqx.Module):
         jets, volume = Jets(values[:, 0], values[:, 1:]), rule.domain.volume
         energy = functional.of_jets(nodes, weights, jets, volume)
         slope, curvature = functional.local_jets(nodes, weights, jets, volume)
+        if field(flat).rule is not None:
+            known = (nodes, weights, jets, slope)
+            curvature = curvature - _of_constraint(self.window.problem, *known)
         width = float(np.max(rule.domain.width))
         rows, factors = _natural(slope, curvature, weights, width)
         jacobian = jnp.einsum("mjk,mkp->mjp", factors, slopes)
@@ -147,6 +152,47 @@ def _jets(now: Any, nodes: Array) -> Jets:
     return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], found)
 
 
+def _of_constraint(
+    problem: Problem, nodes: Array, weights: Array, jets: Jets, slope: Jets
+) -> Float[Array, "m k k"] | float:
+    """The second derivatives of the prescribed quadratic integral at each node, times
+    its Lagrange multiplier: the curvature of the functions that have the integral.
+
+    Where v has no effect on the linear integrals, the slope along v is the multiplier
+    times that of the quadratic integral: here v is u without its linear part.
+    """
+    forms = [one for one in problem.prescribed if not one.is_linear]
+    if not forms:
+        return 0.0
+    (form,) = forms
+    linear = [one for one in problem.prescribed if one.is_linear]
+    profile = problem.shift_profile
+
+    def psi(x: Array) -> Array:
+        found = [jnp.reshape(one.weight_at(x, None, 1), ()) for one in linear]
+        return jnp.stack([jnp.asarray(one, x.dtype) for one in found])
+
+    chi = psi if profile is None else lambda x: profile(x) * psi(x)
+    flat = jnp.concatenate([jets.u[:, None], jets.grad], 1)
+    if linear:
+        weighted = weights[:, None] * jax.vmap(psi)(nodes)
+        values, slopes = jax.vmap(chi)(nodes), jax.vmap(jax.jacfwd(chi))(nodes)
+        away = jnp.concatenate([values[:, :, None], slopes], 2)
+        factors = jnp.linalg.lstsq(weighted.T @ values, weighted.T @ jets.u)[0]
+        along = flat - jnp.einsum("mkj,k->mj", away, factors)
+    else:
+        along = flat
+
+    def density(z: Array, x: Array) -> Array:
+        at = At(z[:1], [0.0], x, None, z[None, 1:])
+        return problem.domain.volume * jnp.reshape(form.density(at), ())
+
+    own = jnp.concatenate([slope.u[:, None], slope.grad], 1)
+    product = lambda rows: weights @ jnp.sum(rows * along, 1)
+    multiplier = product(own) / product(jax.vmap(jax.grad(density))(flat, nodes))
+    return multiplier * jax.vmap(jax.hessian(density))(flat, nodes)
+
+
 def _natural(
     slope: Jets,
     curvature: Float[Array, "m k k"],
@@ -163,7 +209,7 @@ def _natural(
     size = jnp.where(size > 0.0, size, 1.0)
     root = jnp.sqrt(size)
     values, vectors = jnp.linalg.eigh(curvature / (root[:, None] * root))
-    values = jnp.maximum(jnp.abs(values), _LEAST_CURVATURE)
+    values = jnp.maximum(values, _LEAST_CURVATURE)
     weighted = jnp.sqrt(weights.astype(values.dtype))[:, None]
     turned = jnp.einsum("mkj,mk->mj", vectors, gradient / root)
     rows = weighted * turned / jnp.sqrt(values)

@@ -51,7 +51,7 @@ def test_energy_functionals(capsys):
 
 @pytest.mark.validate
 def test_fresh_nodes(capsys):
-    run("Fresh nodes in every step", ("steps=100", "steps=2"))
+    run("Fresh nodes in every step", ("steps=200", "steps=2"))
     assert capsys.readouterr().out.count("on another rule") == 2
 
 

@@ -115,3 +115,13 @@ def test_own_equation_trains(tmp_path):
     )
     assert last < 0.2 * first
     assert "exact on the rule" in done.stdout
+
+
+@pytest.mark.validate
+def test_own_steady_problem_trains():
+    done = run("examples/your_own_steady_problem.py", "--steps", "8", **QUICK)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "exact on the rule" in done.stdout
+    (line,) = (line for line in lines if line.startswith("relative L2 error"))
+    assert float(line.split()[-1]) < 1e-3

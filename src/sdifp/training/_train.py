@@ -34,8 +34,9 @@ def train(
         `PinAndRescale()`.
     - `recipe`: the settings; by default `sdifp.training.recipe_for(problem)`. One with
         `LevenbergMarquardt()`, the default up to three dimensions, needs float64.
-    - `network`: a function of one point, shape (d,), and one time that begins at 0; it
-        returns one number. By default the one of the recipe.
+    - `network`: a function of one point, shape (d,), and one time that begins at 0, or
+        of one point if the problem is steady; it returns one number. By default the
+        one of the recipe.
     - `every`: how many steps lie between metrics; by default a twentieth of all. The
         first ones come after the first step.
     - `check`: whether data, targets and reference must agree, as `Problem.check` says.

@@ -37,10 +37,12 @@ class Pinned(eqx.Module):
 
 
 class PinAndRescale(Method):
-    """The value at one point is held at 1 in training, and the network is multiplied
-    afterwards by the number that gives it the prescribed integral: the simplest remedy
-    for a steady problem that u = 0 solves, and for a linear one a good one. Where the
-    equation is not linear, the value at the point makes it another problem.
+    """The value at one point held at 1 in training, and a rescaling afterwards.
+
+    The network is multiplied by the number that gives it the prescribed integral: the
+    simplest remedy for a steady problem that u = 0 solves, and for a linear one a good
+    one. Where the equation is not linear, the value at the point makes it another
+    problem.
 
     **Arguments:**
 

@@ -78,8 +78,8 @@ def build(config: Config, copy: Path | None = None) -> Built:
 
 def precision_for(config: Config) -> str | None:
     """`float32` or `float64` where it is known before the problem is made, as it must
-    be before its arrays are; None where the user's problem file has to be executed to
-    know it."""
+    be before its arrays are; None where the problem has to be made to know it: that of
+    a user's file, or one without time."""
     if config.precision != "auto":
         return config.precision
     file = config.problem_file
@@ -87,9 +87,10 @@ def precision_for(config: Config) -> str | None:
         optimiser = config.make("optimiser")
     elif file is None:
         found = config.complete_problem()
-        d = dict(found.kwargs).get("dimension")
-        if type(d) is not int or d < 1:
-            # The problem knows it, or refuses it.
+        known = dict(found.kwargs)
+        d = known.get("dimension")
+        if "duration" not in known or type(d) is not int or d < 1:
+            # Without time the recipe depends on the equation; or the problem refuses d.
             return None
         name = f"{found.name.replace('_', '-')}-{d}d"
         optimiser = recipe_of(name, d, False, config.recipe).optimiser

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from .._folder import Saved, printable, write_whole
-from ._style import CYCLE, ZERO, new_figure, plain
+from ._compared_fields import draw_fields, rows_of_fields
+from ._style import CYCLE, STYLES, ZERO, new_figure, plain
 from ._values import (
     errors_over_time,
     in_words,
@@ -23,7 +24,8 @@ from ._values import (
 
 # Characters of a line of the legend.
 _LABEL = 32
-_STYLES = ("-", "--", ":", "-.")
+# Inches, of a panel.
+_WIDTH, _HEIGHT = 3.8, 3.2
 
 
 def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
@@ -64,21 +66,28 @@ def _functional(run: Saved) -> dict[str, Any]:
 def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     """Errors over the time that training took, and errors of the integrals over the
     time of the problem, in which a run of a problem without time has one number; if no
-    problem has time, over that of the training, too. Returns the picture's file."""
+    problem has time, over that of the training, too. Above them the fields, where
+    there is no time and they have two dimensions at most. Returns the picture's file.
+    """
     known = [_drawn(run) for run in runs]
     names = list(dict.fromkeys(name for own in known for name in own))
     all_steady = all(is_steady(run) for run in runs)
     # Two in a row, so that letters are large where the picture is shown small.
     columns = min(2, 1 + len(names))
     rows = -(-(1 + len(names)) // columns)
-    figure = new_figure(3.8 * columns, 3.2 * rows)
+    above = rows_of_fields(runs)
+    whole = new_figure(_WIDTH * columns, _HEIGHT * (rows + above))
+    figure = whole
+    if above:
+        upper, figure = whole.subfigures(2, 1, height_ratios=[above, rows])
+        draw_fields(upper, runs, _labels(runs))
     errors, *panels = figure.subplots(rows, columns, squeeze=False).ravel()
     panels, free = panels[: len(names)], panels[len(names) :]
     for k, (run, label) in enumerate(zip(runs, _labels(runs), strict=True)):
         # Runs with the same numbers are seen through each other.
         style = {
             "color": CYCLE[k % len(CYCLE)],
-            "linestyle": _STYLES[k % len(_STYLES)],
+            "linestyle": STYLES[k % len(STYLES)],
         }
         seconds = [m["seconds"] for m in run.metrics]
         key = "l2_error" if run.result["has_reference"] else "loss"
@@ -119,7 +128,7 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=file.suffix.removeprefix(".") or "png")
+    whole.savefig(buffer, format=file.suffix.removeprefix(".") or "png")
     write_whole(file, buffer.getvalue())
     return file
 

@@ -9,6 +9,7 @@ from matplotlib.ticker import MaxNLocator
 # Okabe and Ito.
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#000000")
+STYLES: tuple[str, ...] = ("-", "--", ":", "-.")
 FIELD, DIFFERENCE = "viridis", "PuOr"
 # What is zero is drawn here on logarithmic axes.
 ZERO = 1e-17
@@ -25,7 +26,8 @@ def new_figure(width: float, height: float) -> Figure:
 def plain(axes: Axes, title: str, x: str, y: str = "") -> None:
     """Title and labels, and no more lines than needed."""
     # Names of the user's are no mathematics.
-    lines = textwrap.fill(title, _TITLE).replace("$", r"\$")
+    parts = [textwrap.fill(part, _TITLE) for part in title.split("\n")]
+    lines = "\n".join(parts).replace("$", r"\$")
     axes.set_title(lines, fontsize=10, loc="left")
     axes.set_xlabel(x, fontsize=9)
     if x == "step":

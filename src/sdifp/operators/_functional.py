@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..field import Jets, densities_at, jets_at
+from ..field import Jets, jets_at, sums_at
 from ..invariants import (
     Integral,
     integrals_from,
@@ -105,10 +105,10 @@ class Functional(eqx.Module):
         self, nodes: Array, weights: Array, jets: Jets, volume: float
     ) -> dict[str, Float[Array, " m"]]:
         """The integrals in the density at each node, by name."""
-        found = densities_at(self.integrals, nodes, None, nodes, jets)
-        full = lambda a: jnp.broadcast_to(volume * (a @ weights), weights.shape)
+        found = sums_at(self.integrals, nodes, None, nodes, weights, jets)
+        full = lambda a: jnp.broadcast_to(volume * a, weights.shape)
         each = zip(self.integrals, found, strict=True)
-        return {one.name: full(values) for one, values in each}
+        return {one.name: full(sums) for one, sums in each}
 
     def at_point(
         self, x: Array, u: Array, grad: Array, integrals: dict[str, Array]

@@ -16,9 +16,6 @@ from ._coupled import expansion_at, jet_row, rows_and_derivatives
 from ._methods import Instant
 from ._window import Window, with_net
 
-# Nodes whose derivatives are computed together.
-_CHUNK = 4096
-
 # Curvatures of the density count as at least this part of their size over the domain,
 # so that the step is bounded where the density is flat.
 _LEAST_CURVATURE = 1e-3
@@ -68,7 +65,7 @@ class EnergyObjective(eqx.Module):
         found = expansion_at(u, None, 0)
         now = u.at() if found is None else found.now
         nodes, weights = rule.at(jnp.arange(rule.size))
-        jets = _jets(now, nodes)
+        jets = jets_at(now, nodes)
         if found is not None:
             # Of a field that meets its targets nowhere: the step is undone.
             lost = jnp.where(found.now.is_hopeless, jnp.nan, 0.0)
@@ -132,19 +129,6 @@ class EnergyObjective(eqx.Module):
     def _instant(self, now: Any) -> Instant:
         problem = self.window.problem
         return Instant(problem, now, self._rule, None, self.multipliers[0])
-
-
-def _jets(now: Any, nodes: Array) -> Jets:
-    """The values and gradients on nodes, some of them at a time, and again in reverse
-    mode, so that memory does not grow with their number."""
-    n = len(nodes)
-    if n <= _CHUNK:
-        return jets_at(now, nodes)
-    pieces = -(-n // _CHUNK)
-    padded = jnp.resize(nodes, (pieces * _CHUNK, nodes.shape[1]))
-    of = jax.checkpoint(lambda some: jets_at(now, some))
-    found = jax.lax.map(of, padded.reshape(pieces, _CHUNK, -1))
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], found)
 
 
 def _natural(

@@ -203,7 +203,7 @@ def test_a_density_that_returns_something_else_is_refused(density, message, as_u
         (
             lambda u: u**2,
             {"mass": lambda u: u},
-            "integrals must be asked for by name in the density, and mass is not",
+            "integrals must be asked for by name in density, and mass is not",
         ),
         (
             lambda u, mass: u * mass,
@@ -225,6 +225,13 @@ def test_a_density_that_returns_something_else_is_refused(density, message, as_u
 def test_what_a_functional_cannot_be_is_refused(density, integrals, message):
     with pytest.raises(ValueError, match=message):
         sdifp.Functional(density, integrals)
+
+
+def test_a_density_may_take_every_argument_by_name():
+    rule = gauss_legendre(sdifp.Box([0.0], [1.0]), 4)
+    density = lambda u, **known: u * known["x"][0] * known["mass"] + known["grad"][0]
+    found = sdifp.Functional(density, {"mass": lambda u: u})(lambda x: x[0], rule)
+    assert np.isclose(found, 0.5 / 3.0 + 1.0, rtol=1e-14)
 
 
 def test_other_types_are_refused(as_user):

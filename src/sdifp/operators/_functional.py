@@ -11,8 +11,10 @@ from jaxtyping import Array, Float
 from ..field import Jets, jets_at, sums_at
 from ..invariants import (
     Integral,
+    check_asked_for,
     integrals_from,
     parameters,
+    taken_by,
     unknown_arguments,
     value_of,
 )
@@ -71,12 +73,7 @@ class Functional(eqx.Module):
                 f"density must be a function of u or grad, and besides of x{also} if "
                 f"it needs them, got one of ({', '.join(known)})"
             )
-        idle = [name for name in names if name not in known]
-        if idle:
-            raise ValueError(
-                f"integrals must be asked for by name in the density, and "
-                f"{', '.join(idle)} is not"
-            )
+        check_asked_for("density", self.density, self.integrals)
 
     def __call__(self, u: Callable[[Array], Array], rule: Any) -> Float[Array, ""]:
         """The functional of a function of one point, on a quadrature rule, all of whose
@@ -115,12 +112,10 @@ class Functional(eqx.Module):
     ) -> Array:
         """The density at one point."""
         known = {"x": x, "u": u, "grad": grad, **integrals}
-        named = [p.name for p in parameters(self.density)]
-        given = {name: value for name, value in known.items() if name in named}
         value = value_of(
             "density",
             self.density,
-            given,
+            taken_by(self.density, known),
             [()],
             "one real number for one point",
             by_name=True,

@@ -237,7 +237,7 @@ def test_a_density_may_take_every_argument_by_name():
 def test_other_types_are_refused(as_user):
     with pytest.raises(TypeError, match="density must be a function, got 3"):
         sdifp.Functional(3)
-    with pytest.raises(TypeError, match="integrals must be a dict.*got 3"):
+    with pytest.raises(TypeError, match=r"integrals must be a dict.*got 3"):
         sdifp.Functional(lambda u: u, 3)
     with pytest.raises(TypeError, match="functions, got 3 for mass"):
         sdifp.Functional(lambda u, mass: u, {"mass": 3})

@@ -168,12 +168,12 @@ def _flat(arrays: Sequence[Array], axes: int = 0) -> Array:
 
 def _coefficients(
     field: Callable[[Array], Any], flat: Float[Array, " p"], order: int
-) -> tuple[Callable[[Array], Any], Callable[[Array], Array]]:
+) -> tuple[Callable[[Any], Any], Callable[[Any], Array]]:
     """The coefficients of a field as a function of time, and the derivatives of those
     that depend on the parameters, a row each."""
     u = field(flat)
 
-    def coefficients(u: Any, t: Array) -> Any:
+    def coefficients(u: Any, t: Array | None) -> Any:
         found = expansion_at(u, t, order)
         assert found is not None
         return found.series

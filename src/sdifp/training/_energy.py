@@ -146,10 +146,10 @@ def _natural(
     size = size.at[1:].max(_LEAST_CURVATURE * of_gradient)
     size = jnp.where(size > 0.0, size, 1.0)
     root = jnp.sqrt(size)
-    values, vectors = jnp.linalg.eigh(curvature / (root[:, None] * root))
+    values, vectors = jnp.linalg.eigh(curvature / jnp.outer(root, root)[None])
     values = jnp.maximum(jnp.abs(values), _LEAST_CURVATURE)
     weighted = jnp.sqrt(weights.astype(values.dtype))[:, None]
-    turned = jnp.einsum("mkj,mk->mj", vectors, gradient / root)
+    turned = jnp.einsum("mkj,mk->mj", vectors, gradient / root[None])
     rows = weighted * turned / jnp.sqrt(values)
     factors = (weighted * jnp.sqrt(values))[:, :, None] * jnp.swapaxes(vectors, 1, 2)
-    return rows, factors * root
+    return rows, factors * root[None, None]

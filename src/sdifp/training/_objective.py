@@ -162,7 +162,7 @@ class StepObjective(eqx.Module):
             rows.append(factor * self._scaled(own_rows))
             slopes.append(factor * self._scaled(own_slopes))
 
-        def added(flat: Array, t: Array, multipliers: Array) -> Array:
+        def added(flat: Array, t: Any, multipliers: Array) -> Array:
             found = self._expanded(field(flat), t, 0)
             return self._added(field(flat), found, t, multipliers)
 

@@ -71,6 +71,7 @@ def plane(**rest):
     )
 
 
+# The gauge holds the variance of the field, so that of "mass" alone is no gradient.
 CASES = {
     "plain": (quadratic, {}, Plain()),
     "norm": (quadratic, {"squared_norm": 1.0}, SDIFP()),
@@ -79,7 +80,7 @@ CASES = {
     "walls, norm": (quartic, {"conditions": [WALLS], "squared_norm": 1.0}, SDIFP()),
     "positive": (quartic, {"mass": 1.5, "positive": True}, SDIFP()),
     "penalty": (quartic, {"mass": 0.4, "squared_norm": 2.0}, Soft(3.0)),
-    "integrals": (mean_field, {"mass": 0.4}, SDIFP()),
+    "integrals": (mean_field, {"mass": 0.4}, SDIFP(gauge=0.0)),
     "two dimensions": (plane, {"squared_norm": 2.0}, SDIFP()),
     "moments": (
         quartic,
@@ -132,7 +133,7 @@ def test_the_loss_and_the_rows_have_one_gradient(case, getkey):
     step = 1e-5
     ends = [float(loss_of(flat + s * step * along)) for s in (1.0, -1.0)]
     numerical = (ends[0] - ends[1]) / (2 * step)
-    assert np.isclose(gradient @ along, numerical, rtol=1e-6, atol=1e-8 * scale)
+    assert np.isclose(gradient @ along, numerical, rtol=1e-6, atol=1e-6 * scale)
 
 
 @pytest.mark.parametrize("case", only(["plain", "norm", "walls"], "walls"))

@@ -109,7 +109,7 @@ def objective_of(make, rest, method, key, recipe=RECIPE):
 def on_nodes(objective, net):
     """Values and gradients of the field on the nodes of a step, a row for each node,
     with the rule."""
-    u, rule = objective.field(net), objective._rule
+    u, rule = objective.field(net), objective.rule
     nodes, weights = rule.at(jnp.arange(rule.size))
     now = u.at()
     value = getattr(now, "value", now)

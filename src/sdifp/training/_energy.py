@@ -1,5 +1,6 @@
 """What one step minimises where the solution minimises a functional."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -34,13 +35,14 @@ class EnergyObjective(eqx.Module):
     "always None: there is no time"
 
     @property
-    def _functional(self) -> Functional:
+    def functional(self) -> Functional:
+        """What is minimised."""
         found = self.window.problem.functional
         assert found is not None
         return found
 
     @property
-    def _rule(self) -> QuadratureRule:
+    def rule(self) -> QuadratureRule:
         """The rule of this step."""
         rule = self.window.rule
         if not rule.is_randomised:
@@ -51,7 +53,7 @@ class EnergyObjective(eqx.Module):
         """The field that is trained, on the rule of this step."""
         field = with_net(self.window.field, net)
         fresh = self.window.method.resample(field, jax.random.fold_in(self.key, 1))
-        return fresh.on(self._rule)
+        return fresh.on(self.rule)
 
     def renewed(self, net: Any) -> "EnergyObjective":
         """The same: nothing is kept from step to step."""
@@ -61,18 +63,21 @@ class EnergyObjective(eqx.Module):
     def loss(self, net: Any) -> Float[Array, ""]:
         """The functional on the nodes of this step, and half the squares of what the
         method adds."""
-        u, rule = self.field(net), self._rule
+        u = self.field(net)
         found = expansion_at(u, None, 0)
-        now = u.at() if found is None else found.now
+        if found is None:
+            return self.loss_of(u.at())
+        # Of a field that meets its targets nowhere: the step is undone.
+        lost = jnp.where(found.now.is_hopeless, jnp.nan, 0.0)
+        return self.loss_of(found.now) + lost
+
+    def loss_of(self, now: Callable[[Array], Array]) -> Float[Array, ""]:
+        """That of a function of one point."""
+        rule, volume = self.rule, self.rule.domain.volume
         nodes, weights = rule.at(jnp.arange(rule.size))
         jets = jets_at(now, nodes)
-        if found is not None:
-            # Of a field that meets its targets nowhere: the step is undone.
-            lost = jnp.where(found.now.is_hopeless, jnp.nan, 0.0)
-            jets = Jets(jets.u + lost, jets.grad)
         added = self.window.method.rows(self._instant(now))
-        volume = rule.domain.volume
-        energy = self._functional.of_jets(nodes, weights, jets, volume)
+        energy = self.functional.of_jets(nodes, weights, jets, volume)
         return energy + 0.5 * jnp.sum(added**2)
 
     def total(self, net: Any) -> Float[Array, ""]:
@@ -95,7 +100,7 @@ class EnergyObjective(eqx.Module):
         def field(flat: Array) -> Any:
             return self.field(eqx.combine(unravel(flat), static))
 
-        rule, functional = self._rule, self._functional
+        rule, functional = self.rule, self.functional
         nodes, weights = rule.at(jnp.arange(rule.size))
         found = rows_and_derivatives(jet_row, field, flat, nodes[None], None, 0)
         values, slopes = found
@@ -128,7 +133,7 @@ class EnergyObjective(eqx.Module):
 
     def _instant(self, now: Any) -> Instant:
         problem = self.window.problem
-        return Instant(problem, now, self._rule, None, self.multipliers[0])
+        return Instant(problem, now, self.rule, None, self.multipliers[0])
 
 
 def _natural(

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
@@ -18,6 +18,8 @@ from .._mesh import device_count, messages
 from ..estimators import WarmUp
 from ..field import as_field
 from ..problems import Problem
+from ._energy import EnergyObjective
+from ._lower_bound import why_lost
 from ._methods import SDIFP, Method
 from ._metrics import (
     TIMES,
@@ -44,6 +46,8 @@ from ._window import Window, begin_window, check_functions, with_net
 
 # A loss that is so many times that of the first report of its window has no way back.
 _DIVERGED = 1e4
+# A functional that is so many times that below zero is looked at more closely.
+_FALLEN = 10.0
 _ADVICE = "Try a lower rate, Adam(clip=1.0), float64, or a smaller network"
 
 
@@ -208,13 +212,11 @@ class Training:
         loss = float(self.state.total) / int(self.state.counted)
         if math.isnan(self._first_loss) and loss != 0.0:
             self._first_loss = abs(loss)
+        elif self.problem.functional is not None and loss < 0.0:
+            self._check_fall(loss)
         elif abs(loss) > _DIVERGED * self._first_loss:
-            at, self.state = self.step, self._good
-            raise TrainingDiverged(
-                f"the loss has grown from {self._first_loss:.1e} to {loss:.1e} "
-                f"by step {at}; the state of step {self.step} is kept. {_ADVICE}",
-                self.so_far(),
-            )
+            grown = f"the loss has grown from {self._first_loss:.1e} to {loss:.1e}"
+            self._give_up(grown, _ADVICE)
         self._loss = loss
         self.state = self.state.reported()
         estimator = self.window.estimator
@@ -225,6 +227,24 @@ class Training:
         self._good = self.state
         found = self.measure(*self._final_and_times())
         return dataclasses.replace(found, interpolation=self._interpolation())
+
+    def _check_fall(self, loss: float) -> None:
+        """Give up a functional that falls and has no lower bound."""
+        if loss > -_FALLEN * self._first_loss:
+            return
+        objective = objective_of(*self._arguments(1)[:-1])
+        assert isinstance(objective, EnergyObjective)
+        why = why_lost(objective, self.state.net)
+        if why is None and loss < -(_DIVERGED**2) * self._first_loss:
+            why = f"{objective.functional.name} seems to have no lower bound"
+        if why is not None:
+            self._give_up(f"the loss has fallen to {loss:.1e}", f"{why}.")
+
+    def _give_up(self, what: str, why: str) -> NoReturn:
+        """Raise, with the state of the last report."""
+        at, self.state = self.step, self._good
+        kept = f"the state of step {self.step} is kept"
+        raise TrainingDiverged(f"{what} by step {at}; {kept}. {why}", self.so_far())
 
     def _interpolation(self) -> float | None:
         """As in `Metrics`."""
@@ -282,10 +302,12 @@ class Training:
             # Why the next step cannot meet its targets, if it is that which fails.
             objective = objective_of(*self._arguments(1)[:-1]).renewed(self.state.net)
             times = getattr(objective, "t", None)
-            unmet = why_unmet(objective.field(self.state.net), times)
+            why = why_unmet(objective.field(self.state.net), times)
+            if why is None and isinstance(objective, EnergyObjective):
+                why = why_lost(objective, self.state.net)
             raise TrainingDiverged(
-                f"{unmet}; the state of step {self.step} is kept"
-                if unmet
+                f"{why}; the state of step {self.step} is kept"
+                if why
                 else f"the loss or a parameter was not finite at step {self.step + 1}; "
                 f"the state before it is kept. {_ADVICE}",
                 self.so_far(),

@@ -1,6 +1,7 @@
 """Eigenpairs in turn: each is orthogonal to those found before."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,9 +15,12 @@ from ..field import evaluate
 from ..invariants import Moment, SquaredNorm
 from ..problems import Problem
 from ._methods import SDIFP
-from ._metrics import Interval, Trained, independent_rule
-from ._recipe import Recipe
+from ._metrics import Interval, Trained, TrainingDiverged, independent_rule
+from ._recipe import Recipe, recipe_for
 from ._training import Training
+
+# More of it is no error of rounding or of a rule that resolves the functions.
+_MOST_OVERLAP = 1e-2
 
 
 class Combination(eqx.Module):
@@ -75,23 +79,35 @@ def eigenpairs(
     """
     count = check_count("count", count)
     norms = [i for i in problem.prescribed if isinstance(i, SquaredNorm)]
-    if problem.functional is None or len(norms) != 1 or len(problem.prescribed) != 1:
+    if problem.functional is None:
+        raise ValueError(
+            f"problem must have a Functional for eigenpairs, of which each minimises "
+            f"it, and {problem.name} has a Residual"
+        )
+    if len(norms) != 1 or len(problem.prescribed) != 1:
         names = ", ".join(one.name for one in problem.prescribed) or "nothing"
         raise ValueError(
-            f"problem must have a Functional and prescribe squared_norm alone for "
-            f"eigenpairs, and {problem.name} prescribes {names}"
+            f"problem must prescribe squared_norm alone for eigenpairs, and "
+            f"{problem.name} prescribes {names}"
         )
     if problem.positive:
         raise ValueError(
             f"problem must not be positive for eigenpairs, of which one at most is, "
             f"and {problem.name} is"
         )
+    recipe = recipe_for(problem) if recipe is None else recipe
+    nodes = min(recipe.nodes, recipe.final_nodes or recipe.nodes)
+    if count > nodes:
+        raise ValueError(
+            f"count must be at most the {nodes} nodes of the rule, on which no more "
+            f"functions are orthogonal, got {count}"
+        )
     norm = float(norms[0].target.value(None))
     return _in_turn(problem, count, norm, recipe, key)
 
 
 def _in_turn(
-    problem: Problem, count: int, norm: float, recipe: Recipe | None, key: Array
+    problem: Problem, count: int, norm: float, recipe: Recipe, key: Array
 ) -> Iterator[Eigenpair]:
     found: list[Combination] = []
     for k in range(count):
@@ -105,18 +121,25 @@ def _in_turn(
         training = Training(
             own, SDIFP(), recipe=recipe, check=k == 0, key=jax.random.fold_in(key, k)
         )
-        trained = training.result()
+        try:
+            trained = training.result()
+        except TrainingDiverged as error:
+            raise TrainingDiverged(f"{own.name}: {error}", error.trained) from error
         function = _flattened(trained, found)
         rule = independent_rule(problem, jax.random.fold_in(key, count + k))
         products = _products(function, tuple(found), rule) * problem.domain.volume
+        overlap = float(jnp.max(jnp.abs(products), initial=0.0)) / norm
+        if not overlap <= _MOST_OVERLAP:
+            warnings.warn(
+                f"{own.name} is not held apart from the states before it: on a rule "
+                f"that the training does not see they overlap by {overlap:.1e} of the "
+                f"squared norm; give the recipe more nodes, or a smaller count",
+                stacklevel=2,
+            )
         value = trained.functional
         assert value is not None
-        yield Eigenpair(
-            Interval(value.value / norm, value.margin / norm),
-            function,
-            float(jnp.max(jnp.abs(products), initial=0.0)) / norm,
-            trained,
-        )
+        found_value = Interval(value.value / norm, value.margin / norm)
+        yield Eigenpair(found_value, function, overlap, trained)
         found.append(function)
 
 

@@ -74,7 +74,6 @@ class Training:
             every = max(1, recipe.steps * recipe.windows // 20)
         self.every = check_count("every", every)
         method.check(problem)
-        recipe.check(problem)
         recipe.points.check(problem.domain)
         steady = problem.is_steady
         # Every device has all nodes of a functional.
@@ -83,7 +82,8 @@ class Training:
             self._points = recipe.points.at_each_time(problem.domain, steady)
             check_devices(self._points)
         # The method may have an estimator of its own: refuse it where a recipe would.
-        recipe.replace(estimator=method.estimator or recipe.estimator)
+        estimator = method.estimator or recipe.estimator
+        recipe.replace(estimator=estimator).check(problem)
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
         if check:
             problem.check(for_check)

@@ -123,12 +123,12 @@ def in_time():
     [
         (in_time, PinAndRescale(), "PinAndRescale is for steady problems"),
         (
-            lambda: string(mass=4.0 / np.pi),
+            lambda: string(mass=4.0 / np.pi, reference=None),
             PinAndRescale(),
             r"can rescale to one integral.*prescribes mass, squared_norm",
         ),
         (
-            lambda: string(squared_norm=None, mass=4.0 / np.pi),
+            lambda: string(squared_norm=None, mass=1.0, reference=None),
             PinAndRescale(),
             "can rescale to one integral.*problem prescribes mass",
         ),

@@ -31,7 +31,7 @@ _SCATTERED = (0.07, 0.43, 0.91)
 _SAFETY = 10.0
 # Nodes of the rule of integrals and functionals in a fingerprint.
 _FEW_NODES = 64
-# Multiples of one shape, among which u = 0 may minimise a functional.
+# Multiples of two shapes, among which u = 0 may minimise a functional.
 _SIZES = (-10.0, -1.0, -0.01, 0.01, 1.0, 10.0)
 # Axes whose walls are looked at: some stand for all of them in high dimension.
 _AXES = 3
@@ -88,14 +88,18 @@ def _is_zero(problem: "Problem", points: Array) -> Array:
     """Whether u = 0 has the residual zero, or minimises the functional."""
     rule = problem.rule(_FEW_NODES, jax.random.key(0))
     functional = problem.functional
-    shape = problem.profile or (lambda x: jnp.ones((), x.dtype))
-    of = lambda size: lambda x: size * shape(x)
     if functional is None:
-        at = lambda x: problem.residual(of(0.0), x, rule=rule)
+        zero = lambda x: jnp.zeros((), x.dtype)
+        at = lambda x: problem.residual(zero, x, rule=rule)
         return jnp.all(jax.vmap(at)(points) == 0.0)
-    value, slope = jax.value_and_grad(lambda size: functional(of(size), rule))(0.0)
-    others = jnp.stack([functional(of(size), rule) for size in _SIZES])
-    return (slope == 0.0) & jnp.all(others >= value)
+    profile = problem.profile or (lambda x: jnp.ones((), x.dtype))
+    found = []
+    for shape in (profile, lambda x: profile(x) * _steady_trial(x)):
+        of = lambda size, shape=shape: functional(lambda x: size * shape(x), rule)
+        value, slope = jax.value_and_grad(of)(0.0)
+        others = jnp.stack([of(size) for size in _SIZES])
+        found.append((slope == 0.0) & jnp.all(others >= value))
+    return found[0] & found[1]
 
 
 def _check_conditions(problem: "Problem") -> None:

@@ -142,10 +142,11 @@ def integrals_at(
     mode = getattr(mode, "gradient", mode) or Exact()
     if hasattr(mode, "table"):
         mode = Exact()
-    if getattr(mode, "key", None) is not None:
+    key = getattr(mode, "key", None)
+    if key is not None:
         # The coefficients in the field have their gradient from nodes of their own: of
         # a product, which an integral has, the same ones would not be unbiased.
-        mode = mode.resample(jax.random.fold_in(mode.key, 1))
+        mode = mode.resample(jax.random.fold_in(key, 1))
     live = _OnNodes(now, x, t, tuple(integrals))
     frozen = jax.lax.stop_gradient(eqx.filter(live, eqx.is_inexact_array))
     rest = eqx.filter(live, eqx.is_inexact_array, inverse=True)

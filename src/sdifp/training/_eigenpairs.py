@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -26,13 +26,22 @@ _MOST_OVERLAP = 1e-2
 class Combination(eqx.Module):
     """A combination of raw networks, which a trained eigenfunction is."""
 
-    nets: tuple[Callable[..., Array], ...]
+    nets: Any
+    "networks of one kind, as one with another axis in front of its arrays"
     factors: Float[Array, " n"]
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
         """The value at one point."""
-        values = jnp.stack([evaluate(net, x, None) for net in self.nets])
+        arrays, static = eqx.partition(self.nets, eqx.is_array)
+        of = lambda arrays: evaluate(eqx.combine(arrays, static), x, None)
+        values = jax.vmap(of)(arrays)
         return self.factors.astype(values.dtype) @ values
+
+    def among(self, nets: Any) -> "Combination":
+        """The same as one of more networks, those of its own and others after them."""
+        count = len(jax.tree.leaves(eqx.filter(nets, eqx.is_array))[0])
+        factors = jnp.pad(self.factors, (0, count - len(self.factors)))
+        return Combination(nets, factors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +120,8 @@ def _in_turn(
 ) -> Iterator[Eigenpair]:
     found: list[Combination] = []
     for k in range(count):
+        # Of the same networks all, which are then evaluated once.
+        found = [one.among(found[-1].nets) for one in found]
         own = dataclasses.replace(
             problem,
             invariants=(*problem.invariants, *map(_orthogonal, range(k), found)),
@@ -152,17 +163,17 @@ def _orthogonal(k: int, function: Combination) -> Moment:
 def _flattened(trained: Trained, before: list[Combination]) -> Combination:
     """A trained eigenfunction as a combination of raw networks."""
     field = trained.field
-    now = field.at()
-    numbers, _ = field.family.tabulated(now)
-    scale, rest = jnp.ravel(numbers[0]), jnp.zeros(0)
-    if before:
-        # The multiples of those before, which are combinations themselves.
-        rest = sum(
-            multiple * jnp.pad(one.factors, (0, len(before) - len(one.factors)))
-            for multiple, one in zip(numbers[1], before, strict=True)
-        )
-    nets = tuple(one.nets[-1] for one in before)
-    return Combination((*nets, trained.net), jnp.concatenate([rest, scale]))
+    numbers, _ = field.family.tabulated(field.at())
+    scale = jnp.ravel(numbers[0])
+    stacked = lambda net: jax.tree.map(lambda a: a[None] if eqx.is_array(a) else a, net)
+    own = stacked(trained.net)
+    if not before:
+        return Combination(own, scale)
+    # The multiples of those before, which are combinations themselves.
+    rest = jnp.ravel(numbers[1]) @ jnp.stack([one.factors for one in before])
+    join = lambda a, b: jnp.concatenate([a, b]) if eqx.is_array(a) else a
+    nets = jax.tree.map(join, before[-1].nets, own)
+    return Combination(nets, jnp.concatenate([rest, scale]))
 
 
 @eqx.filter_jit

@@ -31,10 +31,9 @@ def why_lost(objective: EnergyObjective, net: Any) -> str | None:
             f"the density of {functional.name} is {values[k]} at x = [{at}], where "
             f"u = {jets[k]:.4g}"
         )
-    prescribed = objective.window.problem.prescribed
-    bounded = [*functional.integrals, *prescribed]
-    steep = not any(one.needs_gradient for one in bounded)
-    if steep and falls(_with_steep_gradients(objective, net)):
+    held = any(one.needs_gradient for one in objective.window.problem.prescribed)
+    held = held or any(one.needs_gradient for one in functional.integrals)
+    if not held and falls(_with_steep_gradients(objective, net)):
         return (
             f"{functional.name} has no lower bound: its density falls without limit "
             f"where the gradient grows; check its signs"
@@ -60,7 +59,8 @@ def falls(values: Float[Array, "2 n"]) -> bool:
 def _densities(objective: EnergyObjective, net: Any) -> tuple[Array, Array, Array]:
     """The nodes, the field there and the density."""
     nodes, jets, known = _on_nodes(objective, net)
-    return nodes, jets.u, jax.vmap(objective.functional.at_point)(nodes, *jets, known)
+    values = jax.vmap(objective.functional.at_point)(nodes, jets.u, jets.grad, known)
+    return nodes, jets.u, values
 
 
 @eqx.filter_jit

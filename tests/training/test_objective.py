@@ -9,6 +9,7 @@ from make_problem import make_problem
 from quick import once, only
 
 import sdifp
+from sdifp.training import _objective
 from sdifp.training._objective import StepObjective
 
 RECIPE = sdifp.Recipe(
@@ -65,6 +66,59 @@ def mass_problem():
     )
 
 
+def integral_problem():
+    """Integrals of the field and of its gradient, and kernels, in the equation."""
+    return sdifp.Problem(
+        plain_problem().domain,
+        sdifp.Residual(
+            sdifp.time_derivative() - 0.1 * sdifp.laplacian(),
+            lambda u, grad, x, t, cubes, slopes, memory: (
+                cubes * u**2 + slopes * grad[0] + memory * u
+            ),
+            integrals={
+                "cubes": lambda u, t: (1.0 + t) * u**3,
+                "slopes": lambda u, grad, x: x[0] * u * grad[0],
+                "memory": lambda x, y, u, grad: jnp.cos(x[0] - y[0]) * u * grad[0],
+            },
+        ),
+        plain_problem().conditions,
+        (0.0, 0.5),
+        mass=1.0,
+        squared_norm=1.5,
+    )
+
+
+def value_problem():
+    """A kernel without a gradient."""
+    problem = integral_problem()
+    equation = sdifp.Residual(
+        sdifp.time_derivative(),
+        lambda u, grad, x, t, memory: memory * u,
+        integrals={"memory": lambda x, y, u: jnp.cos(x[0] - y[0]) * u**2},
+    )
+    return sdifp.Problem(
+        problem.domain, equation, problem.conditions, problem.interval, mass=1.0
+    )
+
+
+def steady_problem():
+    """A kernel and a total without time, with walls."""
+    return sdifp.Problem(
+        sdifp.Box([0.0], [1.0]),
+        sdifp.Residual(
+            -1.0 * sdifp.laplacian(),
+            lambda u, grad, x, memory, total: memory + total * u,
+            lambda x: 1.0 + x[0],
+            integrals={
+                "memory": lambda x, y, u: jnp.exp(x[0] * y[0]) * u**2,
+                "total": lambda u: u**2,
+            },
+        ),
+        [sdifp.problems.Dirichlet(lambda x: 4.0 * x[0] * (1.0 - x[0]))],
+        mass=1.0,
+    )
+
+
 CASES = {
     "second order, moving": (rich_problem, sdifp.training.SDIFP(gauge=0.1), RECIPE),
     "nonlinear, third order": (plain_problem, sdifp.training.SDIFP(gauge=0.0), RECIPE),
@@ -80,6 +134,16 @@ CASES = {
         RECIPE.replace(hard_initial=False),
     ),
     "penalty": (plain_problem, sdifp.training.Soft(3.0), RECIPE),
+    "integrals": (integral_problem, sdifp.training.SDIFP(gauge=0.0), RECIPE),
+    "integrals, no correction": (integral_problem, sdifp.training.Plain(), RECIPE),
+    "integral of values": (value_problem, sdifp.training.SDIFP(), RECIPE),
+    "steady": (steady_problem, sdifp.training.SDIFP(), RECIPE),
+    "steady, no correction": (steady_problem, sdifp.training.Soft(2.0), RECIPE),
+    "interpolated": (
+        integral_problem,
+        sdifp.training.SDIFP(sdifp.field.Interpolated(3)),
+        RECIPE,
+    ),
 }
 
 
@@ -87,14 +151,19 @@ def objective_of(make, method, recipe, key):
     """The objective of a first step, with multipliers that are not zero."""
     problem = make()
     run = sdifp.training.Training(problem, method, recipe=recipe, key=key, check=False)
-    x, t = recipe.points.draw(key, problem.domain, run.window.start, run.length)
+    if problem.is_steady:
+        x, t = recipe.points.draw_steady(key, problem.domain), None
+    else:
+        x, t = recipe.points.draw(key, problem.domain, run.window.start, run.length)
     multipliers = run.state.multipliers + 0.3
     stage = (run.state.step, run.state.switched, run.state.kept)
     objective = StepObjective(run.window, x, t, multipliers, key, *stage)
     return objective, run.state.net
 
 
-@pytest.mark.parametrize("case", only(CASES, "mass alone, learnt", "multipliers"))
+@pytest.mark.parametrize(
+    "case", only(CASES, "mass alone, learnt", "multipliers", "integrals", "steady")
+)
 def test_rows_their_derivatives_and_the_loss_agree(case, getkey):
     objective, net = objective_of(*CASES[case], getkey())
     params, static = eqx.partition(net, eqx.is_inexact_array)
@@ -116,6 +185,33 @@ def test_rows_their_derivatives_and_the_loss_agree(case, getkey):
     # With all terms and exact moments the loss is half the squares of the rows.
     assert jnp.allclose(loss, 0.5 * jnp.sum(rows**2), rtol=1e-11)
     assert jnp.allclose(gradient, jacobian.T @ rows, rtol=1e-9, atol=1e-10 * scale)
+
+
+@pytest.mark.parametrize("case", only(["integrals", "steady"], "steady"))
+def test_nodes_of_integrals_may_be_taken_some_at_a_time(case, getkey, monkeypatch):
+    objective, net = objective_of(*CASES[case], getkey())
+    whole = once(objective.linearise)(net)
+    # Pieces of three nodes or so, the last of them with nodes that count nothing.
+    size = ravel_pytree(eqx.filter(net, eqx.is_inexact_array))[0].size
+    monkeypatch.setattr(_objective, "_NUMBERS", 3 * size * len(objective.x) * 2)
+    pieces = once(lambda net: objective.linearise(net))(net)
+    for one, other in zip(whole, pieces, strict=True):
+        scale = float(jnp.max(jnp.abs(one)))
+        assert jnp.allclose(one, other, rtol=1e-10, atol=1e-12 * scale)
+
+
+def test_the_memory_of_a_kernel_does_not_grow_with_nodes_times_parameters(getkey):
+    sizes = []
+    for nodes in (2**13, 2**15):
+        recipe = RECIPE.replace(network=sdifp.training.MLP(32, 3), nodes=nodes)
+        recipe = recipe.replace(points=sdifp.training.RandomPoints(1, 64))
+        objective, net = objective_of(*CASES["steady"][:2], recipe, getkey())
+        params, static = eqx.partition(net, eqx.is_inexact_array)
+        step = lambda p, o=objective, s=static: o.linearise(eqx.combine(p, s))
+        done = jax.jit(step).lower(params).compile()
+        sizes.append(done.memory_analysis().temp_size_in_bytes)
+    # 32768 nodes by 2200 parameters would be 600 MB.
+    assert sizes[1] < 1.2 * sizes[0]
 
 
 def test_without_the_coupling_the_derivatives_are_wrong(getkey):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure, SubFigure
 
 from .._folder import Saved, printable, write_whole
 from ._compared_fields import draw_fields, rows_of_fields
@@ -77,10 +78,11 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     rows = -(-(1 + len(names)) // columns)
     above = rows_of_fields(runs)
     whole = new_figure(_WIDTH * columns, _HEIGHT * (rows + above))
-    figure = whole
+    figure: Figure | SubFigure = whole
     if above:
-        upper, figure = whole.subfigures(2, 1, height_ratios=[above, rows])
-        draw_fields(upper, runs, _labels(runs))
+        parts = np.ravel(whole.subfigures(2, 1, height_ratios=[above, rows]))
+        draw_fields(parts[0], runs, _labels(runs))
+        figure = parts[1]
     errors, *panels = figure.subplots(rows, columns, squeeze=False).ravel()
     panels, free = panels[: len(names)], panels[len(names) :]
     for k, (run, label) in enumerate(zip(runs, _labels(runs), strict=True)):

@@ -30,9 +30,10 @@ def rows_of_fields(runs: Sequence[Saved]) -> int:
     return -(-(len(runs) + ("reference" in runs[0].solution)) // _COLUMNS)
 
 
-def draw_fields(figure: SubFigure, runs: Sequence[Saved], labels: Sequence[str]) -> None:
-    """Lines over x in one dimension, images in two, with the reference where it is
-    known."""
+def draw_fields(
+    figure: SubFigure, runs: Sequence[Saved], labels: Sequence[str]
+) -> None:
+    """Lines over x in one dimension, images in two, with the reference if known."""
     x = runs[0].solution["x"]
     reference = runs[0].solution.get("reference")
     fields = [_turned(run.solution, reference) for run in runs]

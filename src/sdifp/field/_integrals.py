@@ -10,8 +10,11 @@ from jaxtyping import Array, Float
 
 from ..invariants import Integral
 from ..quadrature import QuadratureRule
-from ._gradient import Additive, Exact, GradientMode
+from ._gradient import CHUNK, Additive, Exact, GradientMode
 from ._slice import FieldSlice
+
+# Pairs of a point and a node that a kernel is evaluated at together.
+_PAIRS = 2**22
 
 
 class Jets(NamedTuple):
@@ -22,29 +25,54 @@ class Jets(NamedTuple):
 
 
 def jets_at(function: Callable[[Array], Array], points: Float[Array, "n d"]) -> Jets:
-    """The values and gradients of a function at some points."""
+    """The values and gradients of a function at some points. They are found some at a
+    time, and again in reverse mode, so that memory does not grow with the network."""
     value = function.value if isinstance(function, FieldSlice) else function
-    return Jets(*jax.vmap(jax.value_and_grad(value))(points))
+    one = jax.value_and_grad(value)
+    if len(points) <= CHUNK:
+        return Jets(*jax.vmap(one)(points))
+    return Jets(*jax.lax.map(jax.checkpoint(one), points, batch_size=CHUNK))
 
 
-def densities_at(
+def sum_at(
+    one: Integral,
+    x: Float[Array, " d"] | None,
+    t: Array | None,
+    nodes: Float[Array, "m d"],
+    weights: Float[Array, " m"],
+    jets: Jets,
+) -> Float[Array, ""]:
+    """The weighted sum over nodes of what is integrated; `x` is the point of a
+    kernel."""
+
+    def at(y: Array, u: Array, grad: Array) -> Array:
+        return jnp.asarray(one.density(x, y, t, u, grad), u.dtype)
+
+    values = jax.vmap(at)(nodes, *jets)
+    return values @ weights.astype(values.dtype)
+
+
+def sums_at(
     integrals: Sequence[Integral],
     x: Float[Array, "b d"],
     t: Array | None,
     nodes: Float[Array, "m d"],
+    weights: Float[Array, " m"],
     jets: Jets,
-) -> list[Array]:
-    """What is integrated of each: at each node, or at each point and node."""
-    out = []
-    for one in integrals:
-        at = lambda x, y, u, grad, one=one: jnp.asarray(
-            one.density(x, y, t, u, grad), jets.u.dtype
-        )
-        over_nodes = jax.vmap(at, (None, 0, 0, 0))
-        if one.is_kernel:
-            over_nodes = jax.vmap(over_nodes, (0, None, None, None))
-        out.append(over_nodes(x if one.is_kernel else None, nodes, *jets))
-    return out
+) -> tuple[Array, ...]:
+    """The weighted sum of each: one number, or one for each point of a kernel, which is
+    evaluated at some points at a time."""
+    block = max(1, _PAIRS // len(nodes))
+
+    def of(one: Integral) -> Array:
+        at = lambda x: sum_at(one, x, t, nodes, weights, jets)
+        if not one.is_kernel:
+            return at(None)
+        if len(x) <= block:
+            return jax.vmap(at)(x)
+        return jax.lax.map(jax.checkpoint(at), x, batch_size=block)
+
+    return tuple(map(of, integrals))
 
 
 class _Sums(NamedTuple):
@@ -72,8 +100,8 @@ class _OnNodes(Additive):
 
     def part(self, nodes: Array, weights: Array) -> _Sums:
         jets = self._jets(nodes)
-        found = densities_at(self.integrals, self.x, self.time, nodes, jets)
-        return _Sums(tuple(values @ weights.astype(values.dtype) for values in found))
+        at = (self.x, self.time, nodes, weights, jets)
+        return _Sums(sums_at(self.integrals, *at))
 
     def _jets(self, nodes: Array) -> Jets:
         if any(one.needs_gradient for one in self.integrals):
@@ -114,6 +142,11 @@ def integrals_at(
     mode = getattr(mode, "gradient", mode) or Exact()
     if hasattr(mode, "table"):
         mode = Exact()
+    key = getattr(mode, "key", None)
+    if key is not None:
+        # The coefficients in the field have their gradient from nodes of their own: of
+        # a product, which an integral has, the same ones would not be unbiased.
+        mode = mode.resample(jax.random.fold_in(key, 1))
     live = _OnNodes(now, x, t, tuple(integrals))
     frozen = jax.lax.stop_gradient(eqx.filter(live, eqx.is_inexact_array))
     rest = eqx.filter(live, eqx.is_inexact_array, inverse=True)

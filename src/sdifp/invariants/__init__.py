@@ -11,7 +11,9 @@ from ._errors import Drift as Drift
 from ._errors import drift as drift
 from ._errors import relative_errors as relative_errors
 from ._integral import Integral as Integral
+from ._integral import check_asked_for as check_asked_for
 from ._integral import integrals_from as integrals_from
+from ._integral import taken_by as taken_by
 from ._integral import unknown_arguments as unknown_arguments
 from ._invariant import At as At
 from ._invariant import ComponentInvariant as ComponentInvariant

@@ -94,6 +94,28 @@ def integrals_from(given: Any) -> tuple[Integral, ...]:
     return tuple(Integral(name, function) for name, function in given.items())
 
 
+def taken_by(function: Callable[..., Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of some arguments that a function takes by their names."""
+    found = parameters(function)
+    if any(p.kind == p.VAR_KEYWORD for p in found):
+        return dict(known)
+    return {p.name: known[p.name] for p in found if p.name in known}
+
+
+def check_asked_for(
+    what: str, function: Callable[..., Any], integrals: Iterable[Integral]
+) -> None:
+    """Raise `ValueError` unless a function takes all integrals by their names."""
+    names = [one.name for one in integrals]
+    taken = taken_by(function, dict.fromkeys(names))
+    idle = [name for name in names if name not in taken]
+    if idle:
+        raise ValueError(
+            f"integrals must be asked for by name in {what}, and {', '.join(idle)} is "
+            f"not"
+        )
+
+
 def unknown_arguments(function: Callable[..., Any], known: Iterable[str]) -> list[str]:
     """The arguments that a function needs beyond those known by name."""
     by_name = (

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..field import Jets, densities_at, jets_at
+from ..field import Jets, jets_at, sums_at
 from ..invariants import (
     Integral,
+    check_asked_for,
     integrals_from,
     parameters,
+    taken_by,
     unknown_arguments,
     value_of,
 )
@@ -71,12 +73,7 @@ class Functional(eqx.Module):
                 f"density must be a function of u or grad, and besides of x{also} if "
                 f"it needs them, got one of ({', '.join(known)})"
             )
-        idle = [name for name in names if name not in known]
-        if idle:
-            raise ValueError(
-                f"integrals must be asked for by name in the density, and "
-                f"{', '.join(idle)} is not"
-            )
+        check_asked_for("density", self.density, self.integrals)
 
     def __call__(self, u: Callable[[Array], Array], rule: Any) -> Float[Array, ""]:
         """The functional of a function of one point, on a quadrature rule, all of whose
@@ -105,22 +102,20 @@ class Functional(eqx.Module):
         self, nodes: Array, weights: Array, jets: Jets, volume: float
     ) -> dict[str, Float[Array, " m"]]:
         """The integrals in the density at each node, by name."""
-        found = densities_at(self.integrals, nodes, None, nodes, jets)
-        full = lambda a: jnp.broadcast_to(volume * (a @ weights), weights.shape)
+        found = sums_at(self.integrals, nodes, None, nodes, weights, jets)
+        full = lambda a: jnp.broadcast_to(volume * a, weights.shape)
         each = zip(self.integrals, found, strict=True)
-        return {one.name: full(values) for one, values in each}
+        return {one.name: full(sums) for one, sums in each}
 
     def at_point(
         self, x: Array, u: Array, grad: Array, integrals: dict[str, Array]
     ) -> Array:
         """The density at one point."""
         known = {"x": x, "u": u, "grad": grad, **integrals}
-        named = [p.name for p in parameters(self.density)]
-        given = {name: value for name, value in known.items() if name in named}
         value = value_of(
             "density",
             self.density,
-            given,
+            taken_by(self.density, known),
             [()],
             "one real number for one point",
             by_name=True,

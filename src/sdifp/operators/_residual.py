@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._mesh import device_local
 from ..field import as_field, integrals_at
-from ..invariants import integrals_from
+from ..invariants import check_asked_for, integrals_from
 from ..quadrature import QuadratureRule
 from ..taylor import Automatic, Path
 from ._apply import AppliedOperator, Evaluation, evaluations
@@ -74,6 +74,8 @@ class Residual(eqx.Module):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise TypeError(f"{name} must be a function, got {value!r}")
+        if self.local is not None:
+            check_asked_for("local", self.local, self.integrals)
 
     def __call__(
         self,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..field import ConservedField, PlainSlice, conserve, jets_at, over_times, positive
+from ..field import ConservedField, PlainSlice, conserve, over_times, positive
 from ..invariants import At, Invariant, read_rows
 from ..quadrature import QuadratureRule
 
@@ -31,6 +31,8 @@ _SCATTERED = (0.07, 0.43, 0.91)
 _SAFETY = 10.0
 # Nodes of the rule of integrals and functionals in a fingerprint.
 _FEW_NODES = 64
+# Multiples of two shapes, among which u = 0 may minimise a functional.
+_SIZES = (-10.0, -1.0, -0.01, 0.01, 1.0, 10.0)
 # Axes whose walls are looked at: some stand for all of them in high dimension.
 _AXES = 3
 
@@ -69,29 +71,35 @@ def check_problem(problem: "Problem", key: Array) -> None:
 
 def _warn_of_zero(problem: "Problem", points: Array) -> None:
     """Warn where u = 0 solves a steady problem and nothing keeps a network from it."""
-    if not problem.is_steady or problem.prescribed:
+    if not problem.is_steady:
         return
+    targets = [float(one.target.value(None)) for one in problem.prescribed]
+    if any(targets) or not bool(once(_is_zero)(problem, points)):
+        return
+    warnings.warn(
+        f"{problem.name} is solved by u = 0, which no integral of it excludes: a "
+        f"network that is trained on it goes there. Give it an invariant, such as "
+        f"squared_norm=1.0",
+        stacklevel=4,
+    )
+
+
+def _is_zero(problem: "Problem", points: Array) -> Array:
+    """Whether u = 0 has the residual zero, or minimises the functional."""
     rule = problem.rule(_FEW_NODES, jax.random.key(0))
     functional = problem.functional
-
-    def slope(points: Array) -> Array:
+    if functional is None:
         zero = lambda x: jnp.zeros((), x.dtype)
-        if functional is None:
-            at = lambda x: problem.residual(zero, x, rule=rule)
-            return jnp.max(jnp.abs(jax.vmap(at)(points)))
-        nodes, weights = rule.at(jnp.arange(rule.size))
-        jets = jets_at(zero, nodes)
-        volume = rule.domain.volume
-        found, _ = functional.local_jets(nodes, weights, jets, volume)
-        return jnp.max(jnp.abs(found.u)) + jnp.max(jnp.abs(found.grad))
-
-    if float(once(slope)(points)) == 0.0:
-        warnings.warn(
-            f"{problem.name} is solved by u = 0 and prescribes no integral: a network "
-            f"that is trained on it goes there. Give it an invariant, such as "
-            f"squared_norm=1.0",
-            stacklevel=2,
-        )
+        at = lambda x: problem.residual(zero, x, rule=rule)
+        return jnp.all(jax.vmap(at)(points) == 0.0)
+    profile = problem.profile or (lambda x: jnp.ones((), x.dtype))
+    found = []
+    for shape in (profile, lambda x: profile(x) * _steady_trial(x)):
+        of = lambda size, shape=shape: functional(lambda x: size * shape(x), rule)
+        value, slope = jax.value_and_grad(of)(0.0)
+        others = jnp.stack([of(size) for size in _SIZES])
+        found.append((slope == 0.0) & jnp.all(others >= value))
+    return found[0] & found[1]
 
 
 def _check_conditions(problem: "Problem") -> None:

@@ -132,6 +132,8 @@ class TwoPieces(AxisRule):
     """Gauss-Legendre with `n / 2` nodes on each of two pieces of the interval, whose
     border is in the middle or, once resampled, at random in its middle part. Exact for
     polynomials of degree up to `n - 1`: a Gauss-Legendre rule that can be resampled.
+    Beyond that degree the mean over the border has an error of the same order, so that
+    resamples show whether a rule resolves a function and do not average its error out.
     """
 
     name = "two_pieces"

@@ -40,6 +40,33 @@ class Known(NamedTuple):
     "derivatives with respect to the parameters, of shape (n_t, n_x or 1, p)"
 
 
+class Coupling(NamedTuple):
+    """The coefficients of a field at each of some times, and the derivatives of those
+    that depend on the parameters, a row each."""
+
+    coefficients: Any
+    slopes: Float[Array, "n_t n p"]
+
+
+def coupling_at(
+    field: Callable[[Array], Any],
+    flat: Float[Array, " p"],
+    x: Float[Array, "n_t n_x d"],
+    t: Float[Array, " n_t"] | None,
+    order: int,
+) -> Coupling | None:
+    """That of a field at some times; None for one without coefficients."""
+    if as_field(field(flat)).rule is None:
+        return None
+    coefficients, slopes_of = _coefficients(field, flat, order)
+
+    def at(_: Array, t: Any) -> Coupling:
+        return Coupling(jax.lax.stop_gradient(coefficients(t)), slopes_of(t))
+
+    # Without times there is one all the same.
+    return jax.vmap(at)(x, t)
+
+
 def expansion_at(u: Any, t: Array | None, order: int) -> Expansion | None:
     """The expansion of a field, with NaN where there is nothing left to train: the step
     that finds it is undone. None for a field without coefficients."""
@@ -65,6 +92,7 @@ def rows_and_derivatives(
     t: Float[Array, " n_t"] | None,
     order: int,
     known: Known | None = None,
+    coupling: Coupling | None = None,
 ) -> tuple[Float[Array, "n ..."], Float[Array, "n ... p"]]:
     """The rows at all points and their derivatives with respect to the parameters;
     `field` makes a field of these, and `order` is that of the highest derivative by t
@@ -73,20 +101,21 @@ def rows_and_derivatives(
     **Arguments:**
 
     - `known`: integrals that `row` takes by their names.
+    - `coupling`: of the field at these times, where it is known already.
     """
     # A quadrature inside a row would add up what belongs to rows of other devices.
     own_row: Row = device_local()(row)
     values = {} if known is None else known.values
-    if as_field(field(flat)).rule is None:
+    if coupling is None:
+        coupling = coupling_at(field, flat, x, t, order)
+    if coupling is None:
         one = _with_derivatives(
             lambda flat, values, x, t: own_row(field(flat), x, t, **values), (0, 1)
         )
         over_x = jax.vmap(one, (None, 0, 0, None))
         rows, (slopes, by_known) = jax.vmap(over_x, (None, 0, 0, 0))(flat, values, x, t)
     else:
-        # The coefficients at each time, and their derivatives.
         family = field(flat).family
-        coefficients, slopes_of = _coefficients(field, flat, order)
 
         def at_point(
             flat: Array, live: list[Array], values: Any, c: Any, x: Array, t: Any
@@ -94,17 +123,19 @@ def rows_and_derivatives(
             u = field(flat).near(eqx.tree_at(family.live, c, live), t)
             return own_row(u, x, t, **values)
 
-        def at_time(values: Any, x: Array, t: Any) -> tuple[Array, Any]:
-            c = jax.lax.stop_gradient(coefficients(t))
+        def at_time(
+            values: Any, x: Array, t: Any, coupling: Coupling
+        ) -> tuple[Array, Any]:
+            c = coupling.coefficients
             one = _with_derivatives(at_point, (0, 1, 2))
             over_x = jax.vmap(one, (None, None, 0, None, 0, None))
             live = list(family.live(c))
             rows, found = over_x(flat, live, values, c, x, t)
             own, through, by_known = found
             through = jax.vmap(lambda a: _flat(a, rows.ndim - 1))(through)
-            return rows, (own + through @ slopes_of(t), by_known)
+            return rows, (own + through @ coupling.slopes, by_known)
 
-        rows, (slopes, by_known) = jax.vmap(at_time)(values, x, t)
+        rows, (slopes, by_known) = jax.vmap(at_time)(values, x, t, coupling)
     if known is not None:
         for name, slope in known.slopes.items():
             slopes = slopes + by_known[name][..., None] * slope
@@ -137,7 +168,7 @@ def _flat(arrays: Sequence[Array], axes: int = 0) -> Array:
 
 def _coefficients(
     field: Callable[[Array], Any], flat: Float[Array, " p"], order: int
-) -> tuple[Callable[[Array | None], Any], Callable[[Array | None], Array]]:
+) -> tuple[Callable[[Any], Any], Callable[[Any], Array]]:
     """The coefficients of a field as a function of time, and the derivatives of those
     that depend on the parameters, a row each."""
     u = field(flat)

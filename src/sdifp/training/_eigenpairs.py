@@ -1,7 +1,8 @@
 """Eigenpairs in turn: each is orthogonal to those found before."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -14,21 +15,33 @@ from ..field import evaluate
 from ..invariants import Moment, SquaredNorm
 from ..problems import Problem
 from ._methods import SDIFP
-from ._metrics import Interval, Trained, independent_rule
-from ._recipe import Recipe
+from ._metrics import Interval, Trained, TrainingDiverged, independent_rule
+from ._recipe import Recipe, recipe_for
 from ._training import Training
+
+# More of it is no error of rounding or of a rule that resolves the functions.
+_MOST_OVERLAP = 1e-2
 
 
 class Combination(eqx.Module):
     """A combination of raw networks, which a trained eigenfunction is."""
 
-    nets: tuple[Callable[..., Array], ...]
+    nets: Any
+    "networks of one kind, as one with another axis in front of its arrays"
     factors: Float[Array, " n"]
 
     def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
         """The value at one point."""
-        values = jnp.stack([evaluate(net, x, None) for net in self.nets])
+        arrays, static = eqx.partition(self.nets, eqx.is_array)
+        of = lambda arrays: evaluate(eqx.combine(arrays, static), x, None)
+        values = jax.vmap(of)(arrays)
         return self.factors.astype(values.dtype) @ values
+
+    def among(self, nets: Any) -> "Combination":
+        """The same as one of more networks, those of its own and others after them."""
+        count = len(jax.tree.leaves(eqx.filter(nets, eqx.is_array))[0])
+        factors = jnp.pad(self.factors, (0, count - len(self.factors)))
+        return Combination(nets, factors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,26 +88,40 @@ def eigenpairs(
     """
     count = check_count("count", count)
     norms = [i for i in problem.prescribed if isinstance(i, SquaredNorm)]
-    if problem.functional is None or len(norms) != 1 or len(problem.prescribed) != 1:
+    if problem.functional is None:
+        raise ValueError(
+            f"problem must have a Functional for eigenpairs, of which each minimises "
+            f"it, and {problem.name} has a Residual"
+        )
+    if len(norms) != 1 or len(problem.prescribed) != 1:
         names = ", ".join(one.name for one in problem.prescribed) or "nothing"
         raise ValueError(
-            f"problem must have a Functional and prescribe squared_norm alone for "
-            f"eigenpairs, and {problem.name} prescribes {names}"
+            f"problem must prescribe squared_norm alone for eigenpairs, and "
+            f"{problem.name} prescribes {names}"
         )
     if problem.positive:
         raise ValueError(
             f"problem must not be positive for eigenpairs, of which one at most is, "
             f"and {problem.name} is"
         )
+    recipe = recipe_for(problem) if recipe is None else recipe
+    nodes = min(recipe.nodes, recipe.final_nodes or recipe.nodes)
+    if count > nodes:
+        raise ValueError(
+            f"count must be at most the {nodes} nodes of the rule, on which no more "
+            f"functions are orthogonal, got {count}"
+        )
     norm = float(norms[0].target.value(None))
     return _in_turn(problem, count, norm, recipe, key)
 
 
 def _in_turn(
-    problem: Problem, count: int, norm: float, recipe: Recipe | None, key: Array
+    problem: Problem, count: int, norm: float, recipe: Recipe, key: Array
 ) -> Iterator[Eigenpair]:
     found: list[Combination] = []
     for k in range(count):
+        # Of the same networks all, which are then evaluated once.
+        found = [one.among(found[-1].nets) for one in found]
         own = dataclasses.replace(
             problem,
             invariants=(*problem.invariants, *map(_orthogonal, range(k), found)),
@@ -105,18 +132,25 @@ def _in_turn(
         training = Training(
             own, SDIFP(), recipe=recipe, check=k == 0, key=jax.random.fold_in(key, k)
         )
-        trained = training.result()
+        try:
+            trained = training.result()
+        except TrainingDiverged as error:
+            raise TrainingDiverged(f"{own.name}: {error}", error.trained) from error
         function = _flattened(trained, found)
         rule = independent_rule(problem, jax.random.fold_in(key, count + k))
         products = _products(function, tuple(found), rule) * problem.domain.volume
+        overlap = float(jnp.max(jnp.abs(products), initial=0.0)) / norm
+        if not overlap <= _MOST_OVERLAP:
+            warnings.warn(
+                f"{own.name} is not held apart from the states before it: on a rule "
+                f"that the training does not see they overlap by {overlap:.1e} of the "
+                f"squared norm; give the recipe more nodes, or a smaller count",
+                stacklevel=2,
+            )
         value = trained.functional
         assert value is not None
-        yield Eigenpair(
-            Interval(value.value / norm, value.margin / norm),
-            function,
-            float(jnp.max(jnp.abs(products), initial=0.0)) / norm,
-            trained,
-        )
+        found_value = Interval(value.value / norm, value.margin / norm)
+        yield Eigenpair(found_value, function, overlap, trained)
         found.append(function)
 
 
@@ -129,17 +163,17 @@ def _orthogonal(k: int, function: Combination) -> Moment:
 def _flattened(trained: Trained, before: list[Combination]) -> Combination:
     """A trained eigenfunction as a combination of raw networks."""
     field = trained.field
-    now = field.at()
-    numbers, _ = field.family.tabulated(now)
-    scale, rest = jnp.ravel(numbers[0]), jnp.zeros(0)
-    if before:
-        # The multiples of those before, which are combinations themselves.
-        rest = sum(
-            multiple * jnp.pad(one.factors, (0, len(before) - len(one.factors)))
-            for multiple, one in zip(numbers[1], before, strict=True)
-        )
-    nets = tuple(one.nets[-1] for one in before)
-    return Combination((*nets, trained.net), jnp.concatenate([rest, scale]))
+    numbers, _ = field.family.tabulated(field.at())
+    scale = jnp.ravel(numbers[0])
+    stacked = lambda net: jax.tree.map(lambda a: a[None] if eqx.is_array(a) else a, net)
+    own = stacked(trained.net)
+    if not before:
+        return Combination(own, scale)
+    # The multiples of those before, which are combinations themselves.
+    rest = jnp.ravel(numbers[1]) @ jnp.stack([one.factors for one in before])
+    join = lambda a, b: jnp.concatenate([a, b]) if eqx.is_array(a) else a
+    nets = jax.tree.map(join, before[-1].nets, own)
+    return Combination(nets, jnp.concatenate([rest, scale]))
 
 
 @eqx.filter_jit

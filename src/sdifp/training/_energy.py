@@ -1,5 +1,6 @@
 """What one step minimises where the solution minimises a functional."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,9 +18,6 @@ from ..quadrature import QuadratureRule
 from ._coupled import expansion_at, jet_row, rows_and_derivatives
 from ._methods import Instant
 from ._window import Window, with_net
-
-# Nodes whose derivatives are computed together.
-_CHUNK = 4096
 
 # Curvatures of the density count as at least this part of their size over the domain,
 # so that the step is bounded where the density is flat.
@@ -39,13 +37,14 @@ class EnergyObjective(eqx.Module):
     "always None: there is no time"
 
     @property
-    def _functional(self) -> Functional:
+    def functional(self) -> Functional:
+        """What is minimised."""
         found = self.window.problem.functional
         assert found is not None
         return found
 
     @property
-    def _rule(self) -> QuadratureRule:
+    def rule(self) -> QuadratureRule:
         """The rule of this step."""
         rule = self.window.rule
         if not rule.is_randomised:
@@ -56,7 +55,7 @@ class EnergyObjective(eqx.Module):
         """The field that is trained, on the rule of this step."""
         field = with_net(self.window.field, net)
         fresh = self.window.method.resample(field, jax.random.fold_in(self.key, 1))
-        return fresh.on(self._rule)
+        return fresh.on(self.rule)
 
     def renewed(self, net: Any) -> "EnergyObjective":
         """The same: nothing is kept from step to step."""
@@ -66,18 +65,21 @@ class EnergyObjective(eqx.Module):
     def loss(self, net: Any) -> Float[Array, ""]:
         """The functional on the nodes of this step, and half the squares of what the
         method adds."""
-        u, rule = self.field(net), self._rule
+        u = self.field(net)
         found = expansion_at(u, None, 0)
-        now = u.at() if found is None else found.now
+        if found is None:
+            return self.loss_of(u.at())
+        # Of a field that meets its targets nowhere: the step is undone.
+        lost = jnp.where(found.now.is_hopeless, jnp.nan, 0.0)
+        return self.loss_of(found.now) + lost
+
+    def loss_of(self, now: Callable[[Array], Array]) -> Float[Array, ""]:
+        """That of a function of one point."""
+        rule, volume = self.rule, self.rule.domain.volume
         nodes, weights = rule.at(jnp.arange(rule.size))
-        jets = _jets(now, nodes)
-        if found is not None:
-            # Of a field that meets its targets nowhere: the step is undone.
-            lost = jnp.where(found.now.is_hopeless, jnp.nan, 0.0)
-            jets = Jets(jets.u + lost, jets.grad)
+        jets = jets_at(now, nodes)
         added = self.window.method.rows(self._instant(now))
-        volume = rule.domain.volume
-        energy = self._functional.of_jets(nodes, weights, jets, volume)
+        energy = self.functional.of_jets(nodes, weights, jets, volume)
         return energy + 0.5 * jnp.sum(added**2)
 
     def total(self, net: Any) -> Float[Array, ""]:
@@ -100,7 +102,7 @@ class EnergyObjective(eqx.Module):
         def field(flat: Array) -> Any:
             return self.field(eqx.combine(unravel(flat), static))
 
-        rule, functional = self._rule, self._functional
+        rule, functional = self.rule, self.functional
         nodes, weights = rule.at(jnp.arange(rule.size))
         found = rows_and_derivatives(jet_row, field, flat, nodes[None], None, 0)
         values, slopes = found
@@ -136,20 +138,7 @@ class EnergyObjective(eqx.Module):
 
     def _instant(self, now: Any) -> Instant:
         problem = self.window.problem
-        return Instant(problem, now, self._rule, None, self.multipliers[0])
-
-
-def _jets(now: Any, nodes: Array) -> Jets:
-    """The values and gradients on nodes, some of them at a time, and again in reverse
-    mode, so that memory does not grow with their number."""
-    n = len(nodes)
-    if n <= _CHUNK:
-        return jets_at(now, nodes)
-    pieces = -(-n // _CHUNK)
-    padded = jnp.resize(nodes, (pieces * _CHUNK, nodes.shape[1]))
-    of = jax.checkpoint(lambda some: jets_at(now, some))
-    found = jax.lax.map(of, padded.reshape(pieces, _CHUNK, -1))
-    return jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:])[:n], found)
+        return Instant(problem, now, self.rule, None, self.multipliers[0])
 
 
 def _of_constraint(

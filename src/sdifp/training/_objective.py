@@ -18,14 +18,25 @@ from ..field import (
     MomentTable,
     PlainSlice,
     at_time,
-    densities_at,
     integrals_at,
+    sum_at,
 )
+from ..invariants import Integral
 from ..operators import Batch, Residual, time_derivative
 from ..quadrature import QuadratureRule
-from ._coupled import Known, Row, expansion_at, jet_row, rows_and_derivatives
+from ._coupled import (
+    Known,
+    Row,
+    coupling_at,
+    expansion_at,
+    jet_row,
+    rows_and_derivatives,
+)
 from ._methods import Instant
 from ._window import Window, with_net
+
+# Derivatives of the field on nodes, or of kernels, that are held together.
+_NUMBERS = 2**24
 
 
 class StepObjective(eqx.Module):
@@ -151,7 +162,7 @@ class StepObjective(eqx.Module):
             rows.append(factor * self._scaled(own_rows))
             slopes.append(factor * self._scaled(own_slopes))
 
-        def added(flat: Array, t: Array | None, multipliers: Array) -> Array:
+        def added(flat: Array, t: Any, multipliers: Array) -> Array:
             found = self._expanded(field(flat), t, 0)
             return self._added(field(flat), found, t, multipliers)
 
@@ -167,44 +178,59 @@ class StepObjective(eqx.Module):
 
     def _known(self, field: Any, flat: Array) -> Known | None:
         """The integrals in the equation at the points of the batch, with derivatives
-        through the values of the field on the nodes."""
+        through the field on the nodes, some of which are looked at together."""
         integrals = self.window.problem.integrals
         if not integrals:
             return None
         rule = self._rule_of(field(flat))
-        nodes, weights = rule.at(jnp.arange(rule.size))
-        n_t = len(self.x)
-        each = jnp.broadcast_to(nodes, (n_t, *nodes.shape))
-        found = rows_and_derivatives(jet_row, field, flat, each, self.t, 0)
-        jets, slopes = (a.reshape(n_t, len(nodes), *a.shape[1:]) for a in found)
-        volume = rule.domain.volume
+        (n_t, n_x, d), volume = self.x.shape, rule.domain.volume
+        needs_gradient = any(one.needs_gradient for one in integrals)
+        row = jet_row if needs_gradient else _value_row
+        entries = n_t * (1 + d if needs_gradient else 1) * max(flat.size, n_x)
+        pieces = -(-rule.size // max(1, _NUMBERS // entries))
+        step = -(-rule.size // pieces)
+        coupling = coupling_at(field, flat, self.x, self.t, 0)
 
-        def at(x: Array, t: Any, z: Array, slope: Array) -> tuple[list[Array], Any]:
-            of_nodes = lambda z: densities_at(
-                integrals, x, t, nodes, Jets(z[:, 0], z[:, 1:])
+        def of_piece(number: Array) -> Any:
+            index = number * step + jnp.arange(step)
+            nodes, weights = rule.at(jnp.minimum(index, rule.size - 1))
+            weights = jnp.where(index < rule.size, volume * weights, 0.0)
+            each = jnp.broadcast_to(nodes, (n_t, *nodes.shape))
+            found = rows_and_derivatives(
+                row, field, flat, each, self.t, 0, coupling=coupling
             )
-            values = [volume * (a @ weights) for a in of_nodes(z)]
-            # Each node by itself: along each entry of the jets.
-            along = jnp.eye(z.shape[1], dtype=z.dtype)
-            tangent = lambda e: jax.jvp(
-                of_nodes, (z,), (jnp.broadcast_to(e, z.shape),)
-            )[1]
-            by_jets = jax.vmap(tangent, out_axes=-1)(along)
-            flat_slope = slope.reshape(-1, slope.shape[-1])
-            found = [
-                volume * (a * weights[:, None]).reshape(*a.shape[:-2], -1) @ flat_slope
-                for a in by_jets
-            ]
-            return values, found
+            z, slopes = (a.reshape(n_t, step, -1, *a.shape[2:]) for a in found)
 
-        values, by_parameters = jax.vmap(at)(self.x, self.t, jets, slopes)
-        shape = self.x.shape[:2]
-        names = [one.name for one in integrals]
-        full = lambda a: jnp.broadcast_to(a.reshape(n_t, -1), shape)
+            def at(x: Array, t: Any, z: Array, slopes: Array) -> dict[str, Any]:
+                slopes = slopes.reshape(-1, flat.size)
+
+                def at_point(one: Integral, x: Array | None) -> tuple[Array, Array]:
+                    def of(z: Array) -> Array:
+                        grad = z[:, 1:] if needs_gradient else jnp.zeros_like(nodes)
+                        jets = Jets(z[:, 0], grad)
+                        return sum_at(one, x, t, nodes, weights, jets)
+
+                    value, by_jets = jax.value_and_grad(of)(z)
+                    return value, by_jets.reshape(-1)
+
+                def of(one: Integral) -> tuple[Array, Array]:
+                    if not one.is_kernel:
+                        value, by_jets = at_point(one, None)
+                        return value, by_jets @ slopes
+                    values, by_jets = jax.vmap(lambda x: at_point(one, x))(x)
+                    return values, by_jets @ slopes
+
+                return {one.name: of(one) for one in integrals}
+
+            return jax.vmap(at)(self.x, self.t, z, slopes)
+
+        add = lambda sums, k: (jax.tree.map(jnp.add, sums, of_piece(k)), None)
+        sums, _ = jax.lax.scan(add, of_piece(jnp.zeros((), int)), jnp.arange(1, pieces))
+        full = lambda a: jnp.broadcast_to(a.reshape(n_t, -1), (n_t, n_x))
         rows = lambda a: a.reshape(n_t, -1, flat.size)
         return Known(
-            dict(zip(names, map(full, values), strict=True)),
-            dict(zip(names, map(rows, by_parameters), strict=True)),
+            {name: full(values) for name, (values, _) in sums.items()},
+            {name: rows(slopes) for name, (_, slopes) in sums.items()},
         )
 
     def _rule_of(self, u: Any) -> QuadratureRule:
@@ -296,3 +322,8 @@ class StepObjective(eqx.Module):
             velocity = device_local()(window.velocity)
             rows.append(lambda u, x, t: time_derivative()(u)(x, t) - velocity(x))
         return rows
+
+
+def _value_row(u: Any, x: Array, t: Array | None) -> Float[Array, " 1"]:
+    """The value of a field at a point, as one row."""
+    return u(x, t)[None]

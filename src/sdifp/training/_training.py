@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
@@ -18,6 +18,8 @@ from .._mesh import device_count, messages
 from ..estimators import WarmUp
 from ..field import as_field
 from ..problems import Problem
+from ._energy import EnergyObjective
+from ._lower_bound import why_lost
 from ._methods import SDIFP, Method
 from ._metrics import (
     TIMES,
@@ -44,6 +46,8 @@ from ._window import Window, begin_window, check_functions, with_net
 
 # A loss that is so many times that of the first report of its window has no way back.
 _DIVERGED = 1e4
+# A functional that is so many times that below zero is looked at more closely.
+_FALLEN = 10.0
 _ADVICE = "Try a lower rate, Adam(clip=1.0), float64, or a smaller network"
 
 
@@ -70,7 +74,6 @@ class Training:
             every = max(1, recipe.steps * recipe.windows // 20)
         self.every = check_count("every", every)
         method.check(problem)
-        recipe.check(problem)
         recipe.points.check(problem.domain)
         steady = problem.is_steady
         # Every device has all nodes of a functional.
@@ -79,7 +82,8 @@ class Training:
             self._points = recipe.points.at_each_time(problem.domain, steady)
             check_devices(self._points, steady)
         # The method may have an estimator of its own: refuse it where a recipe would.
-        recipe.replace(estimator=method.estimator or recipe.estimator)
+        estimator = method.estimator or recipe.estimator
+        recipe.replace(estimator=estimator).check(problem)
         for_check, for_net, for_rule, self._key = jax.random.split(key, 4)
         if check:
             problem.check(for_check)
@@ -206,18 +210,11 @@ class Training:
 
     def _report(self) -> Metrics:
         loss = float(self.state.total) / int(self.state.counted)
-        if abs(loss) > _DIVERGED * self._first_loss:
-            at, self.state = self.step, self._good
-            functional = self.problem.functional
-            what = f"the loss has grown from {self._first_loss:.1e} to {loss:.1e}"
-            advice = _ADVICE
-            if functional is not None and loss < 0.0:
-                what = f"the {functional.name} has fallen to {loss:.1e}"
-                advice = "It seems to have no lower bound"
-            raise TrainingDiverged(
-                f"{what} by step {at}; the state of step {self.step} is kept. {advice}",
-                self.so_far(),
-            )
+        if self.problem.functional is not None and loss < 0.0:
+            self._check_fall(loss)
+        elif abs(loss) > _DIVERGED * self._first_loss:
+            grown = f"the loss has grown from {self._first_loss:.1e} to {loss:.1e}"
+            self._give_up(grown, _ADVICE)
         self._loss = loss
         self.state = self.state.reported()
         estimator = self.window.estimator
@@ -232,6 +229,24 @@ class Training:
             sizes = [abs(v) for v in (loss, *found.functional.values())]
             self._first_loss = max(filter(math.isfinite, sizes)) or math.nan
         return dataclasses.replace(found, interpolation=self._interpolation())
+
+    def _check_fall(self, loss: float) -> None:
+        """Give up a functional that falls and has no lower bound."""
+        if not loss < -_FALLEN * self._first_loss:
+            return
+        objective = objective_of(*self._arguments(1)[:-1])
+        assert isinstance(objective, EnergyObjective)
+        why = why_lost(objective, self.state.net)
+        if why is None and loss < -(_DIVERGED**2) * self._first_loss:
+            why = f"{objective.functional.name} seems to have no lower bound"
+        if why is not None:
+            self._give_up(f"the loss has fallen to {loss:.1e}", f"{why}.")
+
+    def _give_up(self, what: str, why: str) -> NoReturn:
+        """Raise, with the state of the last report."""
+        at, self.state = self.step, self._good
+        kept = f"the state of step {self.step} is kept"
+        raise TrainingDiverged(f"{what} by step {at}; {kept}. {why}", self.so_far())
 
     def _interpolation(self) -> float | None:
         """As in `Metrics`."""
@@ -289,10 +304,12 @@ class Training:
             # Why the next step cannot meet its targets, if it is that which fails.
             objective = objective_of(*self._arguments(1)[:-1]).renewed(self.state.net)
             times = getattr(objective, "t", None)
-            unmet = why_unmet(objective.field(self.state.net), times)
+            why = why_unmet(objective.field(self.state.net), times)
+            if why is None and isinstance(objective, EnergyObjective):
+                why = why_lost(objective, self.state.net)
             raise TrainingDiverged(
-                f"{unmet}; the state of step {self.step} is kept"
-                if unmet
+                f"{why}; the state of step {self.step} is kept"
+                if why
                 else f"the loss or a parameter was not finite at step {self.step + 1}; "
                 f"the state before it is kept. {_ADVICE}",
                 self.so_far(),

@@ -81,6 +81,11 @@ class PinAndRescale(Method):
                 f"point must have one coordinate for each of the {box.dimension} axes "
                 f"of the box and lie in it, got {self.point!r}"
             )
+        profile = problem.profile
+        if profile is not None and float(profile(jnp.asarray(point))) == 0.0:
+            raise ValueError(
+                f"point must not lie on a wall, where u = 0, got {self._point(problem)}"
+            )
         return problem.rule(nodes, key)
 
     def _point(self, problem: Problem) -> tuple[float, ...]:

@@ -80,9 +80,9 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     whole = new_figure(_WIDTH * columns, _HEIGHT * (rows + above))
     figure: Figure | SubFigure = whole
     if above:
-        parts = np.ravel(whole.subfigures(2, 1, height_ratios=[above, rows]))
-        draw_fields(parts[0], runs, _labels(runs))
-        figure = parts[1]
+        halves: Any = whole.subfigures(2, 1, height_ratios=[above, rows])
+        draw_fields(halves[0], runs, _labels(runs))
+        figure = halves[1]
     errors, *panels = figure.subplots(rows, columns, squeeze=False).ravel()
     panels, free = panels[: len(names)], panels[len(names) :]
     for k, (run, label) in enumerate(zip(runs, _labels(runs), strict=True)):

@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := $(BIN)/sdifp train gross-pitaevskii --dimension 2
 
 .PHONY: help demo test validate torch lint format docs bench reproduce lock clean
 
 help:
-	@echo "make demo    train a network on the KdV equation with and without conservation"
+	@echo "make demo    find the ground state of a condensate with the constraint and its rivals"
 	@echo "make test    run the tests"
 	@echo "make validate  run those that take long: statistics, trainings, programs"
 	@echo "make torch   install PyTorch and DeepXDE into .venv, run the tests of sdifp.torch"
@@ -31,10 +32,12 @@ $(READY): requirements.lock
 
 demo: $(READY)
 	@rm -rf out/demo
-	@$(BIN)/sdifp train kdv --out out/demo/sdifp
-	@$(BIN)/sdifp train kdv --method plain --out out/demo/plain
-	@$(BIN)/sdifp compare out/demo/sdifp out/demo/plain --out out/demo/compare.png
-	@echo "Look at out/demo/sdifp/report.html and at out/demo/plain/report.html"
+	@$(DEMO) --out out/demo/sdifp
+	@$(DEMO) --method plain --out out/demo/plain
+	@$(DEMO) --method "Soft(1000)" --out out/demo/penalty-1000
+	@$(DEMO) --method pin-and-rescale --out out/demo/pin-and-rescale
+	@cd out/demo && ../../$(BIN)/sdifp compare sdifp plain penalty-1000 pin-and-rescale --out compare.png
+	@echo "Look at out/demo/compare.png and out/demo/sdifp/report.html"
 
 test: $(READY)
 	@echo "Running the tests ..."

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
 from .._folder import Saved, printable, write_whole
-from ._compared_fields import draw_fields, rows_of_fields
+from ._compared_fields import draw_fields, height_of_fields
 from ._style import CYCLE, STYLES, ZERO, new_figure, plain
 from ._values import (
     errors_over_time,
@@ -76,11 +76,11 @@ def draw_comparison(runs: Sequence[Saved], file: Path) -> Path:
     # Two in a row, so that letters are large where the picture is shown small.
     columns = min(2, 1 + len(names))
     rows = -(-(1 + len(names)) // columns)
-    above = rows_of_fields(runs)
-    whole = new_figure(_WIDTH * columns, _HEIGHT * (rows + above))
+    above = height_of_fields(runs)
+    whole = new_figure(_WIDTH * columns, _HEIGHT * rows + above)
     figure: Figure | SubFigure = whole
     if above:
-        halves: Any = whole.subfigures(2, 1, height_ratios=[above, rows])
+        halves: Any = whole.subfigures(2, 1, height_ratios=[above, _HEIGHT * rows])
         draw_fields(halves[0], runs, _labels(runs))
         figure = halves[1]
     errors, *panels = figure.subplots(rows, columns, squeeze=False).ravel()

@@ -10,13 +10,15 @@ from .._folder import Saved
 from ._style import CYCLE, FIELD, STYLES, plain
 from ._values import is_steady
 
-# Panels in a row.
+# Images in a row.
 _COLUMNS = 3
+# Inches, of lines and of a row of images.
+_LINES, _IMAGES = 3.2, 2.7
 
 
-def rows_of_fields(runs: Sequence[Saved]) -> int:
-    """How many rows of panels they take; none where fields cannot stand side by side:
-    they have a time or more than two dimensions, or are saved at other points."""
+def height_of_fields(runs: Sequence[Saved]) -> float:
+    """In inches; zero where fields cannot stand side by side: they have a time or more
+    than two dimensions, or are saved at other points."""
     first = runs[0].solution.get("x")
     if first is None or not all(is_steady(run) for run in runs):
         return 0
@@ -24,10 +26,14 @@ def rows_of_fields(runs: Sequence[Saved]) -> int:
     if any(x is None or not np.array_equal(x, first) for x in places):
         return 0
     if first.shape[1] == 1:
-        return 1
+        return _LINES
     if first.shape[1] > 2 or runs[0].result["dimension"] > 2:
         return 0
-    return -(-(len(runs) + ("reference" in runs[0].solution)) // _COLUMNS)
+    return _IMAGES * _rows(len(runs) + ("reference" in runs[0].solution))
+
+
+def _rows(images: int) -> int:
+    return -(-images // _COLUMNS)
 
 
 def draw_fields(
@@ -53,7 +59,7 @@ def draw_fields(
         fields, titles = [*fields, reference[0]], [*titles, "reference\n"]
     shown = fields if reference is None else [reference[0]]
     colours: dict[str, Any] = {"vmin": np.min(shown), "vmax": np.max(shown)}
-    grid = figure.subplots(rows_of_fields(runs), _COLUMNS, squeeze=False)
+    grid = figure.subplots(_rows(len(fields)), _COLUMNS, squeeze=False)
     side = round(len(x) ** 0.5)
     for axes in grid.ravel()[len(fields) :]:
         axes.axis("off")
@@ -70,7 +76,7 @@ def draw_fields(
         plain(axes, title, "x1", "x2")
         axes.grid(False)
         axes.set_aspect("equal")
-    figure.colorbar(image, ax=grid).ax.tick_params(labelsize=8)
+    figure.colorbar(image, ax=grid, aspect=40).ax.tick_params(labelsize=8)
 
 
 def _turned(solution: dict[str, Any], reference: np.ndarray | None) -> np.ndarray:

@@ -36,6 +36,17 @@ def check_floating(name: str, array: object) -> Array | np.ndarray:
     return array
 
 
+def check_real(name: str, dtype: Any) -> None:
+    """Raise `TypeError` unless what a function returned are floating-point numbers."""
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise TypeError(
+            f"{name} must return real numbers, got {dtype}: write a complex field as "
+            f"two real components, its real and its imaginary part"
+        )
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise TypeError(f"{name} must return floating-point numbers, got {dtype}")
+
+
 def output_of(function: Callable[..., Any], dimension: int, has_time: bool) -> Any:
     """Shape and dtype of what a function returns for one point, and a time if it takes
     one."""

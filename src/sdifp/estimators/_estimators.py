@@ -134,7 +134,8 @@ class Full(_Drawn):
         return [operator]
 
     def combine(self, *residuals: Evaluation) -> Estimate:
-        loss = _mean(lambda r: 0.5 * r**2, residuals)
+        (one,) = residuals
+        loss = _mean(lambda r: 0.5 * one.product(r, r), residuals)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
 
@@ -199,7 +200,7 @@ class Disjoint(_TwoCounts):
 def _product(live: Evaluation, still: Evaluation) -> tuple[Array, Array]:
     """The loss whose gradient is `mean r_J grad r_I`, and `mean r_J r_I`."""
     known = jax.lax.stop_gradient(still.values())
-    surrogate = _mean(lambda r, known: known * r, [live], known)
+    surrogate = _mean(lambda r, known: live.product(known, r), [live], known)
     product = jax.lax.stop_gradient(surrogate)
     # The value of half the mean square, with the gradient of the surrogate.
     return surrogate - product + 0.5 * product, product
@@ -221,7 +222,8 @@ class Symmetric(_OneCount):
         return [operator.sample(k, self.n, self.directions) for k in keys]
 
     def combine(self, *residuals: Evaluation) -> Estimate:
-        loss = _mean(lambda r, s: 0.5 * r * s, residuals)
+        one = residuals[0]
+        loss = _mean(lambda r, s: 0.5 * one.product(r, s), residuals)
         return Estimate(loss, 2.0 * jax.lax.stop_gradient(loss))
 
 
@@ -239,7 +241,8 @@ class Shared(_OneCount):
         return [operator.sample(key, self.n, self.directions)]
 
     def combine(self, *residuals: Evaluation) -> Estimate:
-        return Estimate(_mean(lambda r: 0.5 * r**2, residuals), None)
+        (one,) = residuals
+        return Estimate(_mean(lambda r: 0.5 * one.product(r, r), residuals), None)
 
 
 def stde(n: int, directions: Sampler = Coordinates()) -> Shared:

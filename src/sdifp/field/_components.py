@@ -214,12 +214,13 @@ class NearOneTime(eqx.Module):
 
     def __call__(
         self, x: Float[Array, " d"], t: Float[Array, ""] | None = None
-    ) -> Float[Array, ""]:
+    ) -> Float[Array, "..."]:
         """The value at one point; right to the order of the coefficients in t."""
         c, since = self.correction, since_time(t, self.time)
-        powers = jnp.stack([since**k / math.factorial(k) for k in range(c.level.size)])
-        scale, offset = powers @ jnp.stack([c.scale, c.offset], 1)
-        now = Correction(scale, powers @ c.level, c.pivot[0], offset)
+        powers = jnp.stack([since**k / math.factorial(k) for k in range(len(c.level))])
+        scale, offset = jnp.tensordot(powers, jnp.stack([c.scale, c.offset], 1), 1)
+        level = jnp.tensordot(powers, c.level, 1)
+        now = Correction(scale, level, c.pivot[0], offset)
         phi = 1.0 if self.profile is None else self.profile(x)
         return now.apply(evaluate(self.net, x, t), phi)
 

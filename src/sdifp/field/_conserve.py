@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._checks import check_profile, check_volume, first_line, is_concrete, output_of
+from .._checks import (
+    check_profile,
+    check_real,
+    check_volume,
+    first_line,
+    is_concrete,
+    output_of,
+)
 from .._core import prescribe
 from ..correction import AbsoluteFloor, RelativeFloor
 from ..invariants import Invariant, entries, time_list
@@ -155,8 +162,7 @@ def _output_shape(
                 f"net must return one number or a vector of components for one point "
                 f"of shape ({rule.dimension},), got {got}; use jax.vmap for many points"
             )
-        if not jnp.issubdtype(out.dtype, jnp.floating):
-            raise TypeError(f"net must return floating-point numbers, got {out.dtype}")
+        check_real("net", out.dtype)
         return out.shape, has_time
     raise ValueError(
         f"net cannot be evaluated at one point of shape ({rule.dimension},), the "

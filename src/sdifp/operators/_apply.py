@@ -1,7 +1,7 @@
 """An operator applied to a field: at one point or many."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,16 @@ from .._mesh import device_local
 from ..correction import Correction
 from ..field import as_field, at_time
 from ..taylor import Derivatives, Path, Step, add, derivatives
-from ._batch import Batch, Function, batch_of, over_batch, over_points, raw_of
-from ._coefficient import call, one_number
+from ._batch import (
+    Batch,
+    Function,
+    batch_of,
+    output_shape,
+    over_batch,
+    over_points,
+    raw_of,
+)
+from ._coefficient import call, numbers
 from ._term import PointOperator
 
 if TYPE_CHECKING:
@@ -84,7 +92,7 @@ class AppliedOperator(eqx.Module):
         evaluated in chunks, and each time costs one quadrature."""
         batch, shape = batch_of(self.u, x, t)
         (one,) = evaluations([self], batch)
-        return one.values(shape != ()).reshape(shape)
+        return one.shaped(shape)
 
     def plan(self, x: ArrayLike, t: ArrayLike | None = None) -> Plan:
         """See `Operator.plan`."""
@@ -140,10 +148,12 @@ class AppliedOperator(eqx.Module):
         """How the derivatives are found."""
 
         def run(x: Array, t: Array | None) -> Any:
-            point = self.operator.at_point(x, t)
-            return self.derivatives(raw_of(self.u), x, t, point, None)
+            points = [p.operator.at_point(x, t) for p in self.operator.parts]
+            raw = raw_of(self.u)
+            return [self.derivatives(raw, x, t, point, None) for point in points]
 
-        steps = jax.eval_shape(run, *batch.first).steps
+        found = jax.eval_shape(run, *batch.first)
+        steps = tuple(step for one in found for step in one.steps)
         if self.operator.kinds(*batch.first).acceleration is not None:
             steps = (*steps, Step("nested jvp by t", 2, 1, 1))
         return steps
@@ -158,46 +168,77 @@ class Evaluation(eqx.Module):
     local: Callable[..., Array] | None
     "of the value, the gradient, the point and, if there is one, the time"
     needs_value: bool = eqx.field(static=True)
-    data: tuple[Any, Float[Array, " n"] | None, dict[str, Array]]
+    data: tuple[Any, Float[Array, "n ..."] | None, dict[str, Array]]
     "for each point: its coefficients, what is known before the pass, and integrals"
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] = eqx.field(static=True)
+    "of u and of the value at one point: () or, of several numbers, (n,) and (m,)"
+    weights: Float[Array, " m"] | None = None
+    "of the squares of several numbers, in sums of them"
 
     @device_local()
     def at_point(
         self, x: Array, t: Array | None, token: Array | None, data: Any
-    ) -> Float[Array, ""]:
+    ) -> Float[Array, "..."]:
         """The value at one point, from its data."""
         (series, known, integrals), u = data, self.applied.u
-        point = self.applied.operator.at_point(x, t)
+        parts = self.applied.operator.parts
+        points = [part.operator.at_point(x, t) for part in parts]
 
         def of(function: Function) -> Derivatives:
             """What is needed of a function at this point."""
-            found = self.applied.derivatives(function, x, t, point, token)
-            value, gradient = found.value, None
-            if self.needs_value and value is None:
-                value = function(x, t)
+            found = [self.applied.derivatives(function, x, t, p, token) for p in points]
+            total = self._mixed(parts, [one.total for one in found], x)
+            value, gradient = None, None
+            if self.needs_value:
+                value = _first(one.value for one in found)
+                value = function(x, t) if value is None else value
             if self.local is not None:
-                gradient = found.gradient
+                gradient = _first(one.gradient for one in found)
                 if gradient is None:
-                    gradient = _gradient(function, x, t)
-            value = value if self.needs_value else None
-            return found._replace(value=value, gradient=gradient)
+                    gradient = _gradient(function, x, t, self.shapes[0])
+            return Derivatives(total, value, gradient, ())
 
         if series is None:
             found = of(raw_of(u))
-        elif as_field(u).is_affine:
-            found = _corrected(u, of(raw_of(u)), series, point.rate, of)
+        elif as_field(u).is_affine and self.shapes == ((), ()):
+            rate = points[0].rate if points else None
+            found = _corrected(u, of(raw_of(u)), series, rate, of)
         else:
             found = of(as_field(u).near(series, t))
-        out = found.total
-        if point.zero is not None and found.value is not None:
-            out = out + point.zero * found.value
+        out, value = found.total, found.value
+        zeros = [None if p.zero is None else p.zero * value for p in points]
+        if any(one is not None for one in zeros):
+            out = out + self._mixed(parts, zeros, x)
         if self.local is not None:
             u, grad = found.value, found.gradient
             term = call("local", self.local, integrals, u=u, grad=grad, x=x, t=t)
-            out = out + one_number("local", term)
+            out = out + numbers("local", term, self.shapes[1])
         return out if known is None else out + known
 
-    def values(self, many: bool = True) -> Float[Array, " n"]:
+    def _mixed(
+        self, parts: Sequence[Any], values: Sequence[Array | None], x: Array
+    ) -> Array:
+        """The sum over the parts of an operator of matrix times value."""
+        out = None
+        for part, value in zip(parts, values, strict=True):
+            if value is not None and part.matrix is not None:
+                (n,) = self.shapes[0] or (1,)
+                value = jnp.broadcast_to(value, (n,))
+                value = part.matrix.astype(value.dtype) @ value
+            out = add(out, value)
+        return jnp.zeros((), x.dtype) if out is None else out
+
+    def product(self, a: Array, b: Array) -> Float[Array, ""]:
+        """That of two values at a point; of several numbers the weighted sum."""
+        if a.ndim == 0:
+            return a * b
+        return jnp.sum(a * b if self.weights is None else self.weights * a * b)
+
+    def shaped(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """The values in the shape of the points."""
+        return self.values(shape != ()).reshape(shape + self.shapes[1])
+
+    def values(self, many: bool = True) -> Float[Array, "n ..."]:
         """The value at each point of the batch, flat."""
         points, times = self.batch.points, self.batch.times
         if not many:
@@ -216,6 +257,7 @@ def evaluations(
     known: Array | None = None,
     series: Any = None,
     integrals: Mapping[str, Array] = MappingProxyType({}),
+    weights: Float[Array, " m"] | None = None,
 ) -> list[Evaluation]:
     """Some operators on the same function, each with the same local term, and with
     numbers for each point that are added; what they share is computed once.
@@ -224,8 +266,10 @@ def evaluations(
 
     - `series`: the corrections at the times of the batch, where they are known already.
     - `integrals`: for the local term, by name, at each point.
+    - `weights`: of the squares, where there are several numbers at a point.
     """
     u = applied[0].u
+    shape = output_shape(u, batch)
     kinds = [a.operator.kinds(*batch.first) for a in applied]
     moving = any(k.rate is not None for k in kinds)
     timed = moving or any(k.acceleration is not None for k in kinds)
@@ -239,10 +283,11 @@ def evaluations(
         changing = kind.rate is not None and series is not None
         needs_value = kind.zero is not None or local is not None or changing
         own = known
+        shapes = (shape, a.operator.shape(shape))
         if kind.acceleration is not None:
             own = add(own, over_batch(functools.partial(_acceleration, a), batch))
         data = (series, own, dict(integrals))
-        out.append(Evaluation(a, batch, local, needs_value, data))
+        out.append(Evaluation(a, batch, local, needs_value, data, shapes, weights))
     return out
 
 
@@ -301,9 +346,18 @@ def _corrected(
     return Derivatives(total, now, gradient, raw.steps)
 
 
-def _gradient(function: Function, x: Array, t: Array | None) -> Array:
+def _first(given: Iterable[Array | None]) -> Array | None:
+    return next((a for a in given if a is not None), None)
+
+
+def _gradient(
+    function: Function, x: Array, t: Array | None, shape: tuple[int, ...]
+) -> Array:
+    # Forward mode has a pass for each coordinate, reverse mode one for each component.
+    if shape and x.size <= 2 * shape[0]:
+        return jax.jacfwd(function)(x, t)
     try:
-        return jax.grad(function)(x, t)
+        return jax.jacrev(function)(x, t) if shape else jax.grad(function)(x, t)
     except Exception:
         # Loops of unknown length have no reverse mode.
         return jax.jacfwd(function)(x, t)
@@ -316,7 +370,16 @@ def _acceleration(applied: AppliedOperator, x: Array, t: Array) -> Array:
         value = lambda t: at_time(applied.u, t)(x)
         return jax.jvp(value, (t,), (jnp.ones_like(t),))[1]
 
-    with device_local():
-        weight = applied.operator.at_point(x, t).acceleration
-    assert weight is not None
-    return weight * jax.jvp(rate, (t,), (jnp.ones_like(t),))[1]
+    found = jax.jvp(rate, (t,), (jnp.ones_like(t),))[1]
+    out = None
+    for part in applied.operator.parts:
+        with device_local():
+            weight = part.operator.at_point(x, t).acceleration
+        if weight is None:
+            continue
+        own = weight * found
+        if part.matrix is not None:
+            own = part.matrix.astype(own.dtype) @ jnp.atleast_1d(own)
+        out = add(out, own)
+    assert out is not None
+    return out

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import check_real
 from ..field import as_field
 
 Function = Callable[[Array, Array | None], Array]
@@ -46,7 +47,9 @@ class Batch(NamedTuple):
 
         def spread(array: Array) -> Array:
             full = (*self.x.shape[:2], *array.shape[1:])
-            return jnp.broadcast_to(array[:, None], full).reshape(-1, *full[2:])
+            # Written out, for an array of no numbers has no size to tell it.
+            n = full[0] * full[1]
+            return jnp.broadcast_to(array[:, None], full).reshape(n, *full[2:])
 
         return jax.tree.map(spread, values)
 
@@ -82,12 +85,18 @@ def batch_of(
                 f"t must be one time, or one for each entry of the first axis of x, "
                 f"got shape {t.shape} with x of shape {x.shape}"
             )
-    _check_scalar(u, batch)
+    _check_output(u, batch)
     return batch, shape
 
 
-def _check_scalar(u: Any, batch: Batch) -> None:
-    """Raise unless u gives one real number for one point."""
+def output_shape(u: Any, batch: Batch) -> tuple[int, ...]:
+    """That of u at one point: () or, for several components, (n,)."""
+    shape: tuple[int, ...] = eqx.filter_eval_shape(raw_of(u), *batch.first).shape
+    return shape
+
+
+def _check_output(u: Any, batch: Batch) -> None:
+    """Raise unless u gives one real number for one point, or one per component."""
     point = jax.ShapeDtypeStruct(batch.x.shape[-1:], batch.x.dtype)
     time = None if batch.t is None else jax.ShapeDtypeStruct((), batch.t.dtype)
     try:
@@ -101,15 +110,13 @@ def _check_scalar(u: Any, batch: Batch) -> None:
             f"points"
         ) from error
     shape = getattr(out, "shape", None)
-    if shape != ():
+    if shape is None or len(shape) > 1 or 0 in shape:
         got = type(out).__name__ if shape is None else f"shape {shape}"
         raise ValueError(
-            f"u must return one JAX number for one point of shape {point.shape}, got "
-            f"{got}; apply the operator to one component, lambda x, t: u(x, t)[k], "
-            f"and use jax.vmap for many points"
+            f"u must return one JAX number for one point of shape {point.shape}, or a "
+            f"vector of its components, got {got}; use jax.vmap for many points"
         )
-    if not jnp.issubdtype(out.dtype, jnp.floating):
-        raise TypeError(f"u must return a floating-point number, got {out.dtype}")
+    check_real("u", out.dtype)
 
 
 def over_batch(function: Callable[[Array, Array | None], Array], batch: Batch) -> Array:

@@ -43,7 +43,29 @@ def one_number(name: str, value: Any) -> Array:
     if value is None or jnp.shape(value) != ():
         got = "None" if value is None else f"shape {jnp.shape(value)}"
         raise ValueError(f"{name} must return one number for one point, got {got}")
-    value = jnp.asarray(value)
+    return _real(name, jnp.asarray(value))
+
+
+def numbers(name: str, value: Any, shape: tuple[int, ...]) -> Array:
+    """What a user's function returned at one point. Raises unless it is a number, or a
+    vector of so many."""
+    if not shape:
+        return one_number(name, value)
+    try:
+        found = jnp.asarray(value)
+    except (TypeError, ValueError):
+        found = None
+    if value is None or found is None or found.shape != shape:
+        got = f"a {type(value).__name__}" if found is None else f"shape {found.shape}"
+        got = "None" if value is None else got
+        raise ValueError(
+            f"{name} must return an array of {shape[0]} numbers for one point, one for "
+            f"each residual, got {got}; jnp.stack makes one of a list of numbers"
+        )
+    return _real(name, found)
+
+
+def _real(name: str, value: Array) -> Array:
     if jnp.iscomplexobj(value):
         raise TypeError(f"{name} must return a real number, got {value.dtype}")
     return value

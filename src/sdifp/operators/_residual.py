@@ -1,5 +1,6 @@
 """The residual of an equation: a linear operator, a local term, a source."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,29 +9,52 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
+from .._checks import is_concrete
 from .._mesh import device_local
 from ..field import as_field, integrals_at
 from ..invariants import check_asked_for, integrals_from
 from ..quadrature import QuadratureRule
 from ..taylor import Automatic, Path
 from ._apply import AppliedOperator, Evaluation, evaluations
-from ._batch import Batch, batch_of, over_batch
-from ._coefficient import call, one_number
+from ._batch import Batch, batch_of, output_shape, over_batch
+from ._coefficient import call, numbers
 from ._operator import Operator
 
 
+def _weights(given: Any) -> Array | None:
+    """Those of the residuals of a system."""
+    if given is None:
+        return None
+    try:
+        weights = jnp.asarray(given)
+        weights = weights.astype(jnp.result_type(float, weights))
+    except (TypeError, ValueError):
+        weights = jnp.zeros(())
+    known = is_concrete(weights)
+    good = not known or bool(jnp.all((weights > 0.0) & jnp.isfinite(weights)))
+    if weights.ndim != 1 or not weights.size or not good:
+        raise ValueError(
+            f"weights must be finite and positive, one for each residual of a system, "
+            f"got {given!r}"
+        )
+    return weights
+
+
 class Residual(eqx.Module):
-    """The residual of an equation, `A[u] + L(u, grad u) - R`.
+    """The residual of an equation, `A[u] + L(u, grad u) - R`, or several of them, of a
+    field with several components.
 
     **Arguments:**
 
     - `operator`: A, the linear operator, derivatives by time included. Estimators may
-        sample it.
+        sample it. Of a field with n components it has n rows, or as many as the
+        matrices in front of it.
     - `local`: L, nonlinear terms: a function of (u, grad, x, t), or of (u, grad, x)
         where u has no time, with the value u and its gradient of shape (d,) at one
         point, that returns one number. They come from the same pass through the network
-        as the operator.
-    - `source`: R, a function of (x, t), or of x.
+        as the operator. For several components u has shape (n,) and grad (n, d), and it
+        returns an array of as many numbers as there are residuals.
+    - `source`: R, a function of (x, t), or of x, that returns as many.
     - `remainder`: what fits in none of these, added: a function of (u, x, t), or of
         (u, x), with u the whole field, which it may differentiate as it likes. It costs
         passes of its own.
@@ -40,6 +64,9 @@ class Residual(eqx.Module):
         `grad` that it names; one that names `y` too is a kernel, integrated over y
         against `u` and `grad` there: `{"memory": lambda x, y, u: k(x - y) * u}`. They
         are computed on the rule of a conserved field.
+    - `weights`: of the squares of several residuals in the loss, a positive number for
+        each. By default a training measures them before its first step: they make the
+        residuals equally sensitive to the parameters of the network, on average.
 
     Examples:
         >>> import jax.numpy as jnp, sdifp
@@ -50,6 +77,17 @@ class Residual(eqx.Module):
         >>> u = lambda x, t: 1.0 - jnp.tanh(5.0 * (x[0] - t))   # a travelling front
         >>> print(f"{abs(burgers(u, jnp.array([0.3]), 0.2)):.5f}")
         0.00000
+
+        A linear Schrödinger equation, `i h_t + h_xx = 0` with `h = u[0] + i u[1]`:
+
+        >>> turn = jnp.array([[0.0, 1.0], [-1.0, 0.0]])
+        >>> free = sdifp.Residual(
+        ...     sdifp.time_derivative() + turn @ sdifp.laplacian()
+        ... )
+        >>> wave = lambda x, t: jnp.stack([jnp.cos(x[0] - t), jnp.sin(x[0] - t)])
+        >>> found = free(wave, jnp.array([0.3]), 0.2)
+        >>> print(f"{jnp.max(jnp.abs(found)):.5f}")
+        0.00000
     """
 
     operator: Operator
@@ -58,6 +96,7 @@ class Residual(eqx.Module):
     remainder: Callable[..., Array] | None = None
     # Given as a mapping, and kept as a tuple of `Integral`.
     integrals: Any = eqx.field(static=True, default=(), converter=integrals_from)
+    weights: Any = eqx.field(default=None, converter=_weights)
 
     def __check_init__(self) -> None:
         if self.integrals and self.local is None:
@@ -88,7 +127,7 @@ class Residual(eqx.Module):
         rule: QuadratureRule | None = None,
     ) -> Float[Array, "..."]:
         """The residual at one point or many, laid out as for an operator, whose options
-        it takes.
+        it takes; without `weights`.
 
         **Arguments:**
 
@@ -99,7 +138,7 @@ class Residual(eqx.Module):
         (one,) = self.evaluations(
             u, batch, [self.operator], path, chunk, integrals=known
         )
-        return one.values(shape != ()).reshape(shape)
+        return one.shaped(shape)
 
     def evaluations(
         self,
@@ -120,8 +159,30 @@ class Residual(eqx.Module):
         applied = [AppliedOperator(a, u, path, chunk) for a in operators]
         if integrals is None:
             integrals = self.integrals_at(u, batch, None)
-        known = self._known(u, batch)
-        return evaluations(applied, batch, self.local, known, series, integrals)
+        rows = self.rows(u, batch)
+        if self.weights is not None and rows != self.weights.shape:
+            count = rows[0] if rows else 1
+            raise ValueError(
+                f"weights must have one number for each residual of a system, and "
+                f"there are {count}, got {self.weights.size}"
+            )
+        known = self._known(u, batch, rows)
+        return evaluations(
+            applied, batch, self.local, known, series, integrals, self.weights
+        )
+
+    def rows(self, u: Any, batch: Batch) -> tuple[int, ...]:
+        """The shape of the residual of u at one point: () or, of several, (m,)."""
+        return self.operator.shape(output_shape(u, batch))
+
+    @property
+    def roots(self) -> Float[Array, " m"] | float:
+        """Of the weights; 1 without any."""
+        return 1.0 if self.weights is None else jnp.sqrt(self.weights)
+
+    def weighted(self, weights: Float[Array, " m"]) -> "Residual":
+        """The same with weights."""
+        return dataclasses.replace(self, weights=weights)
 
     def integrals_at(
         self, u: Any, batch: Batch, rule: QuadratureRule | None
@@ -150,7 +211,7 @@ class Residual(eqx.Module):
 
     def at_point(
         self, u: Any, x: Array, t: Array | None, integrals: dict[str, Array]
-    ) -> Float[Array, ""]:
+    ) -> Float[Array, "..."]:
         """The residual at one point, with integrals that are known there."""
         batch, _ = batch_of(u, x, t)
         known = self.at_points(integrals, 1)
@@ -161,7 +222,7 @@ class Residual(eqx.Module):
         """Integrals at one time as one number for each of n points."""
         return {name: jnp.broadcast_to(a, (n,)) for name, a in found.items()}
 
-    def _known(self, u: Any, batch: Batch) -> Array | None:
+    def _known(self, u: Any, batch: Batch, rows: tuple[int, ...]) -> Array | None:
         """What does not come from the pass through the network, at each point."""
         remainder, source = self.remainder, self.source
         if remainder is None and source is None:
@@ -170,14 +231,14 @@ class Residual(eqx.Module):
 
         @device_local()
         def at(x: Array, t: Array | None) -> Array:
-            out = jnp.zeros((), x.dtype)
+            out = jnp.zeros(rows, x.dtype)
             if remainder is not None:
                 time = None if is_slice else t
                 value = call("remainder", remainder, u=u, x=x, t=time)
-                out = out + one_number("remainder", value)
+                out = out + numbers("remainder", value, rows)
             if source is not None:
                 value = call("source", source, x=x, t=t)
-                out = out - one_number("source", value)
+                out = out - numbers("source", value, rows)
             return out
 
         return over_batch(at, batch)

@@ -24,6 +24,7 @@ from ._problem import Free as Free
 from ._problem import Initial as Initial
 from ._problem import Neumann as Neumann
 from ._problem import Problem as Problem
+from ._problem import in_numbers as in_numbers
 from ._reaction_diffusion import reaction_diffusion as reaction_diffusion
 from ._ring import ring as ring
 from ._torus import torus_density as torus_density

@@ -67,6 +67,7 @@ def check_problem(problem: "Problem", key: Array) -> None:
     _check_integrals(problem, found, tolerance)
     _check_correction(problem, rules[0])
     _warn_of_zero(problem, points)
+    _warn_of_idle(problem, points)
 
 
 def _warn_of_zero(problem: "Problem", points: Array) -> None:
@@ -84,12 +85,39 @@ def _warn_of_zero(problem: "Problem", points: Array) -> None:
     )
 
 
+def _warn_of_idle(problem: "Problem", points: Array) -> None:
+    """Warn of a component of a system that its equation does not contain."""
+    if not problem.shape or problem.functional is not None:
+        return
+    touched = np.asarray(once(_touched)(problem, points))
+    idle = [n for n, there in zip(problem.components, touched, strict=True) if not there]
+    if idle:
+        warnings.warn(
+            f"no residual of {problem.name} depends on {', '.join(idle)}: the training "
+            f"leaves it as it is",
+            stacklevel=4,
+        )
+
+
+def _touched(problem: "Problem", points: Array) -> Array:
+    """Whether the residual changes with each component."""
+    trial, rule = _trial_for(problem), problem.rule(_FEW_NODES, jax.random.key(0))
+    times = () if problem.is_steady else (jnp.asarray(0.3 * problem.duration),)
+
+    def at(x: Array, factors: Array) -> Array:
+        u = lambda x, *t: factors * trial(x, *t)
+        return problem.residual(u, x, *times, rule=rule)
+
+    slopes = jax.vmap(jax.jacfwd(at, 1), (0, None))(points, jnp.ones(problem.shape))
+    return jnp.any(slopes != 0.0, axis=(0, 1))
+
+
 def _is_zero(problem: "Problem", points: Array) -> Array:
     """Whether u = 0 has the residual zero, or minimises the functional."""
     rule = problem.rule(_FEW_NODES, jax.random.key(0))
     functional = problem.functional
     if functional is None:
-        zero = lambda x: jnp.zeros((), x.dtype)
+        zero = lambda x: jnp.zeros(problem.shape, x.dtype)
         at = lambda x: problem.residual(zero, x, rule=rule)
         return jnp.all(jax.vmap(at)(points) == 0.0)
     profile = problem.profile or (lambda x: jnp.ones((), x.dtype))
@@ -224,7 +252,7 @@ def _walls(
             names = f"{name} on one wall of the periodic axis {k} and the other"
             out[names] = (jax.vmap(function)(low), jax.vmap(function)(high), size, 1.0)
         elif problem.neumann[k]:
-            slope = jax.vmap(lambda x, k=k: jax.grad(function)(x)[k])(walls)
+            slope = jax.vmap(lambda x, k=k: jax.jacrev(function)(x)[..., k])(walls)
             names = f"the slope of {name} at a wall of axis {k} and zero"
             # Data that die out before the wall are as good as even.
             out[names] = (slope, 0.0, size / float(box.width[k]), 1e3)
@@ -257,7 +285,7 @@ def _check_correction(problem: "Problem", rule: QuadratureRule) -> None:
     at some times."""
     if not problem.prescribed:
         return
-    trial: Any = _steady_trial if problem.is_steady else _trial
+    trial = _trial_for(problem)
     u = conserve(
         positive(trial) if problem.positive else trial,
         rule,
@@ -332,7 +360,7 @@ def _values(problem: "Problem") -> dict[str, Array]:
     x = problem.domain.from_unit(jnp.asarray(0.02 + 0.96 * (k * math.sqrt(2.0) % 1.0)))
     steady = problem.is_steady
     t = None if steady else jnp.asarray(_SCATTERED, x.dtype) * problem.duration
-    trial: Any = _steady_trial if steady else _trial
+    trial = _trial_for(problem)
     functions: dict[str, Any] = {
         name: lambda x, t, f=f: f(x)
         for name in ("initial", "velocity", "profile")
@@ -356,6 +384,21 @@ def _values(problem: "Problem") -> dict[str, Array]:
     return out
 
 
+def _trial_for(problem: "Problem") -> Any:
+    """A function of x, and of t where there is time, that solves no equation; it has
+    the components of the problem."""
+    one: Any = _steady_trial if problem.is_steady else _trial
+    if not problem.shape:
+        return one
+    (n,) = problem.shape
+
+    # Components that are no multiples of each other.
+    def several(x: Array, *t: Array) -> Array:
+        return jnp.stack([one(x + 0.7 * k, *t) * (1.0 + k) + 0.1 * k for k in range(n)])
+
+    return several
+
+
 def _trial(x: Array, t: Array) -> Array:
     """A function that solves no equation that comes to mind."""
     return jnp.exp(0.3 * t) * jnp.sin(jnp.sum(x) / math.sqrt(x.size) + t)
@@ -369,9 +412,9 @@ def _invariant_at(
     problem: "Problem", invariant: Invariant, x: Array, t: Array | None
 ) -> Array:
     """What is integrated at a point, and the target if there is one."""
-    now = PlainSlice(_steady_trial if t is None else _trial, t)
-    slope = jax.jacfwd(now)(x)[None]
-    density = invariant.density(At(now(x)[None], (0.0,), x, t, slope))
+    now, n = PlainSlice(_trial_for(problem), t), len(problem.components)
+    u, slope = now(x).reshape(n), jax.jacfwd(now)(x).reshape(n, -1)
+    density = invariant.density(At(u, (0.0,) * n, x, t, slope))
     if invariant.target is None:
         return density[None]
     return jnp.stack([density, problem.mean_target(invariant, t)])

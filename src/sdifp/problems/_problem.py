@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._checks import output_of
+from .._checks import check_real, output_of
 from .._domain import Box
 from ..field import TargetLike, check_densities, means_of, target_at
 from ..invariants import Integral, Invariant, Mass, SquaredNorm
@@ -18,6 +18,7 @@ from ..operators import Functional, Residual
 from ..quadrature import QuadratureRule, rule_for
 
 DEFAULT_NAME = "problem"
+DEFAULT_COMPONENT = "u"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,7 +27,8 @@ class Initial:
 
     **Arguments:**
 
-    - `value`: u at the beginning, a function of one point that returns one number.
+    - `value`: u at the beginning, a function of one point that returns one number, or
+        one for each component.
     - `velocity`: du/dt there, for equations of second order in time.
     """
 
@@ -86,7 +88,7 @@ class Problem:
         of `sdifp.invariants`; their targets are numbers or functions of t. One without
         a target, such as a `Density`, is measured and not enforced.
     - `reference`: the solution, a function of one point and one time (of one point, if
-        steady), if known. Where there are several solutions, such as u and -u, a tuple
+        steady), if known; it returns what the initial data return. Where there are several solutions, such as u and -u, a tuple
         of functions; errors are relative to the nearest of them.
     - `name`: for tables and messages; by default, that of the file which `sdifp train`
         is given.
@@ -96,6 +98,10 @@ class Problem:
     - `minimum`: the value of the functional at the solution, if known.
     - `description`: one or two sentences with the name of the equation and its formula
         in plain text, shown at the top of reports.
+    - `components`: of a system, the names of its components, `("velocity",
+        "pressure")`, or how many there are; by default as many as the initial data or
+        the reference have.
+    - `units`: of the components, `("m/s", "Pa")`, for reports.
     """
 
     domain: Box
@@ -108,6 +114,10 @@ class Problem:
     positive: bool
     minimum: float | None
     description: str
+    components: tuple[str, ...]
+    "the names of the components; `u` of a field with one"
+    units: tuple[str, ...]
+    "of each component; empty texts where none are given"
     initial: Callable[[Array], Array] | None = dataclasses.field(init=False)
     "u at the beginning; None for a steady problem"
     velocity: Callable[[Array], Array] | None = dataclasses.field(init=False)
@@ -134,6 +144,8 @@ class Problem:
         positive: bool = False,
         minimum: float | None = None,
         description: str = "",
+        components: int | Sequence[str] | None = None,
+        units: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(domain, Box):
             raise TypeError(f"domain must be a Box, got {domain!r}")
@@ -165,13 +177,34 @@ class Problem:
             "profile": None if dirichlet is None else dirichlet.profile,
             "neumann": _neumann_axes(neumann, domain),
         }
+        names = component_names(components)
+        if names is None:
+            names = self._counted(given["initial"], known, domain.dimension)
+        given |= {"components": names, "units": component_units(units, names)}
         for key, value in given.items():
             object.__setattr__(self, key, value)
         self._check_invariants()
         self._check_functions()
 
+    @staticmethod
+    def _counted(initial: Any, reference: Any, d: int) -> tuple[str, ...]:
+        """Names of the components of the initial data, or of the reference."""
+        first = reference[0] if isinstance(reference, tuple) else reference
+        function = first if initial is None else initial
+        if function is None:
+            return (DEFAULT_COMPONENT,)
+        shape = getattr(output_of(function, d, False), "shape", ())
+        count = shape[0] if len(shape) == 1 else None
+        return component_names(count) or (DEFAULT_COMPONENT,)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the value at a point: (), or (n,) for a system of n components."""
+        n = len(self.components)
+        return () if n == 1 else (n,)
+
     def _check_invariants(self) -> None:
-        _check_invariants(self.invariants)
+        _check_invariants(self.invariants, self.components)
         for one in self.prescribed:
             if self.is_steady and one.target.is_function:
                 raise ValueError(
@@ -179,6 +212,12 @@ class Problem:
                     f"function"
                 )
         if self.positive:
+            if self.shape:
+                raise ValueError(
+                    f"positive must be False for a system, whose components are not "
+                    f"corrected as positive fields, got {len(self.components)} "
+                    f"components"
+                )
             if self.profile is not None:
                 raise ValueError(
                     "positive must not be True beside Dirichlet(profile): a positive "
@@ -212,14 +251,21 @@ class Problem:
         for name, function, has_time in functions:
             if function is None:
                 continue
-            shape = getattr(output_of(function, d, has_time), "shape", None)
-            if shape != ():
+            out = output_of(function, d, has_time)
+            shape = getattr(out, "shape", None)
+            wanted = () if name == "profile" else self.shape
+            if shape != wanted:
+                what = in_numbers(wanted)
+                if wanted:
+                    what += f" ({', '.join(self.components)})"
                 raise ValueError(
-                    f"{name} must return one number for one point of shape ({d},), got "
+                    f"{name} must return {what} for one point of shape ({d},), got "
                     f"shape {shape}"
                 )
+            check_real(name, out.dtype)
         initial = self.initial
-        trial = lambda x, *t: jnp.sum(x) if initial is None else initial(x)
+        zero = lambda x: jnp.broadcast_to(jnp.sum(x), self.shape)
+        trial = lambda x, *t: zero(x) if initial is None else initial(x)
         check_densities(self.invariants, trial, d, not self.is_steady)
 
     @property
@@ -312,8 +358,10 @@ class Problem:
         """The means over the domain of the rows of some invariants, of a function of x
         at one time; `sdifp.invariants.read_rows` tells them apart."""
         # A variance is measured about the mean that is prescribed, to keep its digits.
-        masses = [one for one in self.prescribed if isinstance(one, Mass)]
-        means = [self.mean_target(one, t) for one in masses]
+        means: list[Any] = [0.0] * len(self.components)
+        for one in self.prescribed:
+            if isinstance(one, Mass) and len(one.among(len(means))) == 1:
+                means[one.index] = self.mean_target(one, t)
         return means_of(invariants, rule, u, means, t)
 
     def check(self, key: Array | None = None) -> None:
@@ -421,7 +469,48 @@ def _interval(
     return start, end
 
 
-def _check_invariants(invariants: tuple[Invariant, ...]) -> None:
+def in_numbers(shape: tuple[int, ...]) -> str:
+    """What a function must return whose values have a shape."""
+    return f"{shape[0]} numbers, one for each component," if shape else "one number"
+
+
+def component_names(given: int | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Those of the components of a field, as a user gives them."""
+    if given is None:
+        return None
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        if given < 1:
+            raise ValueError(f"components must be at least 1, got {given}")
+        if given == 1:
+            return (DEFAULT_COMPONENT,)
+        return tuple(f"{DEFAULT_COMPONENT}{k + 1}" for k in range(given))
+    names = (given,) if isinstance(given, str) else tuple(given)
+    usable = all(isinstance(n, str) and n.isprintable() and n.strip() for n in names)
+    if not names or not usable or len(set(names)) < len(names):
+        raise ValueError(
+            f"components must be a number or different names, got {given!r}"
+        )
+    return names
+
+
+def component_units(
+    given: Sequence[str] | None, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Those of the components; empty where none are given."""
+    if given is None:
+        return ("",) * len(names)
+    units = (given,) if isinstance(given, str) else tuple(given)
+    if len(units) != len(names) or not all(isinstance(unit, str) for unit in units):
+        raise ValueError(
+            f"units must hold a text for each component, {', '.join(names)}, got "
+            f"{given!r}"
+        )
+    return units
+
+
+def _check_invariants(
+    invariants: tuple[Invariant, ...], components: tuple[str, ...]
+) -> None:
     for invariant in invariants:
         if not isinstance(invariant, Invariant):
             raise TypeError(
@@ -430,10 +519,16 @@ def _check_invariants(invariants: tuple[Invariant, ...]) -> None:
             )
     names = [invariant.name for invariant in invariants]
     for invariant in invariants:
-        if invariant.only is not None:
+        named = invariant.only
+        if named is not None and len(components) == 1:
             raise ValueError(
                 f"invariants must not name components, for the field has only one, got "
                 f"{invariant!r}"
+            )
+        if named is not None and max(named) >= len(components):
+            raise ValueError(
+                f"{invariant.name} is of component {max(named)}, and the field has "
+                f"{len(components)}, {', '.join(components)}, counted from 0"
             )
         if names.count(invariant.name) > 1:
             raise ValueError(f"invariants has {invariant.name} twice")

@@ -128,7 +128,7 @@ class Derivatives(NamedTuple):
     value: Array | None
     "of the function, where the pass has it"
     gradient: Array | None
-    "with respect to the point, where the pass has it"
+    "with respect to the point, on the last axis, where the pass has it"
     steps: tuple[Step, ...]
     "how it was done"
 
@@ -198,6 +198,7 @@ class ByDirections(Path):
         gradient = None
         if task.directions.rows is None and order > 1:
             gradient = or_zero(end.lower[0], end.primal, task.x.shape)
+            gradient = jnp.moveaxis(gradient, 0, -1)
         return Derivatives(out, end.primal, gradient, (step,))
 
 
@@ -252,6 +253,7 @@ class ThroughLayer(Path):
         rows = width + (task.x.shape[0] * width // 256 if varies else 0)
         names = tuple(sorted(fallbacks))
         step = Step("through the first layer", 2, width, rows, names)
+        gradient = jnp.moveaxis(gradient, 0, -1)
         return Derivatives(2.0 * top, value, gradient, (step,))
 
 

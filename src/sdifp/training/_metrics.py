@@ -78,6 +78,9 @@ class Metrics:
     "the invariants without targets, by name"
     functional: dict[str, float] = dataclasses.field(default_factory=dict)
     "the functional that is minimised, by its name; empty for other problems"
+    l2_errors: dict[str, float] = dataclasses.field(default_factory=dict)
+    """of each component of a system, likewise, relative to it, by name; without those
+    that vanish in the reference. Empty for a field with one component"""
 
     def __str__(self) -> str:
         return f"step {self.step}/{self.steps}, {self.numbers}, {self.seconds:.0f} s"
@@ -180,12 +183,24 @@ def _squares(problem: Problem, now: Any, t: Array | None, x: Array) -> Array:
     return jnp.stack(rows) if rows else jnp.zeros((0, 2))
 
 
+def _l2_errors(squares: Array) -> tuple[Array, Array]:
+    """The relative L2 error against the nearest reference, and that of each component
+    of a system, from integrals of squares, references on the first axis."""
+    off, size = jnp.moveaxis(squares, 1, 0)
+    whole = jnp.sqrt(off / size)
+    if off.ndim == 1:
+        return jnp.min(whole), jnp.zeros(0)
+    joint = jnp.sqrt(jnp.sum(off, 1) / jnp.sum(size, 1))
+    nearest = jnp.argmin(joint)
+    return joint[nearest], whole[nearest]
+
+
 @eqx.filter_jit
 def measure(
     problem: Problem, field: Any, rule: QuadratureRule, times: Array | None
 ) -> tuple[Any, ...]:
     """The errors of the invariants of a field, the worst over some times, what is
-    measured of those without targets at each time, as integrals, its L2 error, the
+    measured of those without targets at each time, as integrals, its L2 errors, the
     ranges of its scale and its shift, and the functional if there is one."""
     invariants = (*problem.prescribed, *problem.measured)
     count = len(problem.prescribed)
@@ -200,10 +215,7 @@ def measure(
     errors, measured, squares, coefficients = over_times(at, times)
     volume = problem.domain.volume
     measured = [Measured(volume * m.value, volume * m.size) for m in measured]
-    l2 = None
-    if problem.references:
-        off, size = jnp.moveaxis(jnp.sum(squares, 0), -1, 0)
-        l2 = jnp.min(jnp.sqrt(off / size))
+    l2 = _l2_errors(jnp.sum(squares, 0)) if problem.references else None
     worst = jnp.max(jnp.abs(errors), axis=0) if errors.size else errors[0]
     ranges = [None if c is None else (jnp.min(c), jnp.max(c)) for c in coefficients]
     functional = problem.functional

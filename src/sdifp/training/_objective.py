@@ -110,13 +110,15 @@ class StepObjective(eqx.Module):
             known = (series, integrals)
             out = estimator.estimate(equation, u, batch, key, *known).loss
         else:
-            rows = self._residuals(u, series, integrals).reshape(self.x.shape[:2])
-            squares = averaged(jnp.mean(rows**2, axis=1))
+            rows = self._residuals(u, series, integrals)
+            rows = rows.reshape(*self.x.shape[:2], -1)
+            squares = averaged(jnp.mean(jnp.sum(rows**2, axis=2), axis=1))
             earlier = jnp.cumsum(squares) - squares
             weights = jax.lax.stop_gradient(jnp.exp(-recipe.causal * earlier))
             out = 0.5 * jnp.mean(weights * squares)
         for values in self._initial_values(u):
-            out = out + 0.5 * recipe.initial_weight * jnp.mean(values**2)
+            squares = jnp.sum(values.reshape(len(values), -1) ** 2, axis=1)
+            out = out + 0.5 * recipe.initial_weight * jnp.mean(squares)
         return out + 0.5 * jnp.mean(jnp.sum(added**2, axis=1))
 
     def total(self, net: Any) -> Float[Array, ""]:
@@ -128,11 +130,11 @@ class StepObjective(eqx.Module):
         u = self.field(net)
         series, integrals, added = self._at_times(u)
         residuals = self._residuals(u, series, integrals)
-        parts = [self._scaled(self._of_all(residuals, len(self.x)))]
+        parts = [self._scaled(self._of_all(residuals, len(self.x))).reshape(-1)]
         factor = math.sqrt(self.window.recipe.initial_weight)
         for values in self._initial_values(u):
             own = self._scaled(self._of_all(values, 1))
-            parts.append(factor * own)
+            parts.append(factor * own.reshape(-1))
         return jnp.concatenate([*parts, added.reshape(-1) / math.sqrt(len(added))])
 
     def linearise(
@@ -148,8 +150,11 @@ class StepObjective(eqx.Module):
 
         problem, recipe = self.window.problem, self.window.recipe
         equation = self._equation
-        residual: Row = lambda u, x, t, **known: equation.at_point(u, x, t, known)
-        known = self._known(field, flat)
+        roots = equation.roots
+        residual: Row = lambda u, x, t, **known: roots * equation.at_point(
+            u, x, t, known
+        )
+        known = self.known(field, flat)
         families: list[Any] = [(residual, self.x, self.t, 1.0, known)]
         for row in self._initial_rows():
             at = (self.x[:1], self._start[None])
@@ -159,8 +164,8 @@ class StepObjective(eqx.Module):
             found = rows_and_derivatives(row, field, flat, x, t, problem.order, known)
             own_rows, own_slopes = (self._of_all(a, len(x)) for a in found)
             factor = math.sqrt(weight)
-            rows.append(factor * self._scaled(own_rows))
-            slopes.append(factor * self._scaled(own_slopes))
+            rows.append(factor * self._scaled(own_rows).reshape(-1))
+            slopes.append(factor * self._scaled(own_slopes).reshape(-1, flat.size))
 
         def added(flat: Array, t: Any, multipliers: Array) -> Array:
             found = self._expanded(field(flat), t, 0)
@@ -176,7 +181,7 @@ class StepObjective(eqx.Module):
         whole = jnp.concatenate(rows)
         return 0.5 * jnp.sum(whole**2), whole, jnp.concatenate(slopes)
 
-    def _known(self, field: Any, flat: Array) -> Known | None:
+    def known(self, field: Any, flat: Array) -> Known | None:
         """The integrals in the equation at the points of the batch, with derivatives
         through the field on the nodes, some of which are looked at together."""
         integrals = self.window.problem.integrals
@@ -252,7 +257,8 @@ class StepObjective(eqx.Module):
         table = rows.reshape(n_t, -1, *rows.shape[1:])
         return gathered(table, axis=1).reshape(-1, *rows.shape[1:])
 
-    def _scaled(self, rows: Array) -> Array:
+    def _scaled(self, rows: Array) -> Float[Array, "..."]:
+        """Rows of which there are some at each point, in their mean over points."""
         return rows / math.sqrt(len(rows))
 
     def _instant(self, now: Any, t: Any, multipliers: Array) -> Instant:
@@ -260,7 +266,7 @@ class StepObjective(eqx.Module):
 
     @property
     def _equation(self) -> Residual:
-        return self.window.problem.residual
+        return self.window.residual
 
     @property
     def _start(self) -> Float[Array, ""]:
@@ -298,12 +304,12 @@ class StepObjective(eqx.Module):
         series, integrals, added = jax.vmap(at)(self.x, self.t, self.multipliers)
         return series, jax.tree.map(lambda a: a.reshape(-1), integrals), added
 
-    def _residuals(self, u: Any, series: Any, integrals: Any) -> Float[Array, " n"]:
-        """The residual at each point, with all terms."""
+    def _residuals(self, u: Any, series: Any, integrals: Any) -> Float[Array, "n ..."]:
+        """The residual at each point, with all terms, times the roots of weights."""
         residual, batch = self._equation, Batch(self.x, self.t)
         known = {"series": series, "integrals": integrals}
         (one,) = residual.evaluations(u, batch, [residual.operator], **known)
-        return one.values()
+        return residual.roots * one.values()
 
     def _initial_values(self, u: Any) -> list[Array]:
         """The rows of the initial data, at the points of the first time."""

@@ -42,6 +42,7 @@ from ._notes import (
 from ._points import check_devices
 from ._recipe import Recipe, recipe_for
 from ._step import State, advance, from_arrays, is_due, objective_of, to_arrays
+from ._weights import measured_weights
 from ._window import Window, begin_window, check_functions, with_net
 
 # A loss that is so many times that of the first report of its window has no way back.
@@ -97,7 +98,11 @@ class Training:
         "the rule of the method's integrals after the training"
         if network is None:
             network = recipe.network.build(
-                problem.domain, self.length, neumann=problem.neumann, key=for_net
+                problem.domain,
+                self.length,
+                neumann=problem.neumann,
+                components=problem.shape[0] if problem.shape else None,
+                key=for_net,
             )
         check_functions(network, problem)
         self.independent_rule = independent_rule(problem, self._measure_key)
@@ -111,6 +116,10 @@ class Training:
         self._timed_steps, self._step_seconds = 0, 0.0
         self._loss = self._first_loss = float("nan")
         self._begin = network
+        self.weights: Array | None = None
+        "Of the squares of the residuals of a system in the loss; None without any."
+        self.window = self._window()
+        self.weights = measured_weights(*self._first())
         self.window = self._window()
         warn_of_interpolation(self.window)
         # As it was at the last report.
@@ -315,6 +324,10 @@ class Training:
                 self.so_far(),
             )
 
+    def _first(self) -> tuple[Window, State, Array]:
+        """What the first step begins with."""
+        return self.window, State.start(self.window, self._begin), self._key
+
     def _arguments(self, count: int) -> tuple[Window, State, Array, Array]:
         """Those of `advance`."""
         key = jax.random.fold_in(self._key, len(self._done))
@@ -363,6 +376,8 @@ class Training:
             for pair in ranges
         )
         names = [invariant.name for invariant in self.problem.prescribed]
+        joint, each = (None, ()) if l2 is None else l2
+        own = zip(self.problem.components, each, strict=False)
         found = zip(self.problem.measured, measured, strict=True)
         return Metrics(
             step=self.step,
@@ -370,12 +385,13 @@ class Training:
             seconds=self.seconds,
             loss=self._loss,
             errors=dict(zip(names, np.asarray(errors).tolist(), strict=True)),
-            l2_error=None if l2 is None else float(l2),
+            l2_error=None if joint is None else float(joint),
             scale=scale,
             shift=shift,
             window=self._number,
             measured={one.name: drift_over(own) for one, own in found},
             functional={} if functional is None else {functional.name: float(value)},
+            l2_errors={name: float(e) for name, e in own if math.isfinite(e)},
         )
 
     def memory(self) -> int:
@@ -428,7 +444,7 @@ class Training:
         """The first window, or the one after the field of the one before."""
         number, rules = len(self._done), (self._rule, self.final_rule)
         given = (self.problem, self.method, self.recipe)
-        return begin_window(*given, *rules, number, before)
+        return begin_window(*given, *rules, number, before, self.weights)
 
     def _next_window(self) -> None:
         """Keep the network of this window, and begin the next one with its end."""

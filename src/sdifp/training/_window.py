@@ -10,7 +10,8 @@ from jaxtyping import Array, Float
 
 from ..estimators import Estimator
 from ..field import as_field, at_time, evaluate, positive
-from ..problems import Problem
+from ..operators import Residual
+from ..problems import Problem, in_numbers
 from ..quadrature import QuadratureRule
 from ._methods import Method
 from ._networks import Ansatz, Series, SteadyAnsatz
@@ -35,6 +36,14 @@ class Window(eqx.Module):
     velocity: Any
     start: Float[Array, ""] | None
     "None for a steady problem, which is one window without time"
+    weights: Float[Array, " m"] | None = None
+    "of the squares of the residuals of a system"
+
+    @property
+    def residual(self) -> Residual:
+        """The equation, with these weights."""
+        found = self.problem.residual
+        return found if self.weights is None else found.weighted(self.weights)
 
     @property
     def length(self) -> float | None:
@@ -57,15 +66,18 @@ def begin_window(
     final_rule: QuadratureRule,
     number: int,
     before: Any = None,
+    weights: Float[Array, " m"] | None = None,
 ) -> Window:
     """The window after `number` others; `before` is the field that was trained on the
-    last of them. One that is corrected afterwards goes on uncorrected."""
+    last of them. One that is corrected afterwards goes on uncorrected. The residuals of
+    a system have `weights`."""
     if problem.is_steady:
-        steady: Any = SteadyAnsatz(_steady_zero, problem.profile)
+        steady: Any = SteadyAnsatz(_Zero(problem.shape), problem.profile)
         if problem.positive:
             steady = positive(steady)
+        nothing = (None, None, None)
         return _window(
-            problem, method, recipe, steady, rule, final_rule, None, None, None
+            problem, method, recipe, steady, rule, final_rule, *nothing, weights
         )
     box, length = problem.domain, problem.duration / recipe.windows
     start = jnp.asarray(number * length, float)
@@ -88,12 +100,13 @@ def begin_window(
     if not recipe.hard_initial:
         u0, v0 = None, None
     # The network itself is put in at each step: any function stands in for it here.
-    ansatz: Any = Ansatz(_zero, u0, v0, start, length, problem.profile)
+    ansatz: Any = Ansatz(
+        _Zero(problem.shape), u0, v0, start, length, problem.profile
+    )
     if problem.positive:
         ansatz = positive(ansatz)
-    return _window(
-        problem, method, recipe, ansatz, rule, final_rule, initial, velocity, start
-    )
+    begin = (initial, velocity, start)
+    return _window(problem, method, recipe, ansatz, rule, final_rule, *begin, weights)
 
 
 def _window(
@@ -106,6 +119,7 @@ def _window(
     initial: Any,
     velocity: Any,
     start: Array | None,
+    weights: Array | None,
 ) -> Window:
     return Window(
         problem,
@@ -117,6 +131,7 @@ def _window(
         initial,
         velocity,
         start,
+        weights,
     )
 
 
@@ -152,13 +167,12 @@ class _Ratio(eqx.Module):
         return self.above(x) / self.below(x)
 
 
-def _zero(x: Array, t: Array) -> Array:
-    # By name, so that it is the same one in every window and so is their program.
-    return jnp.zeros((), x.dtype)
+class _Zero(eqx.Module):
+    # Equal in every window, and so is their program.
+    shape: tuple[int, ...] = eqx.field(static=True)
 
-
-def _steady_zero(x: Array) -> Array:
-    return jnp.zeros((), x.dtype)
+    def __call__(self, x: Array, t: Array | None = None) -> Array:
+        return jnp.zeros(self.shape, x.dtype)
 
 
 def check_functions(net: Any, problem: Problem) -> None:
@@ -177,11 +191,12 @@ def check_functions(net: Any, problem: Problem) -> None:
         shape = getattr(eqx.filter_eval_shape(at_point, net, x, t), "shape", None)
     except Exception as error:
         shape = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    if shape != ():
+    if shape != problem.shape:
         time = "" if problem.is_steady else " and a time"
+        got = f"shape {shape}" if isinstance(shape, tuple) and shape else shape
         raise ValueError(
-            f"network must return one number for a point of shape ({d},){time}, "
-            f"as {problem.name} needs it, got {shape}"
+            f"network must return {in_numbers(problem.shape)} for a point of shape "
+            f"({d},){time}, as {problem.name} needs it, got {got}"
         )
     rule = problem.rule(2**d if d <= 3 else 2, jax.random.key(0))
     if problem.functional is None:

@@ -29,7 +29,9 @@ class Ansatz(eqx.Module):
         """The same with another network."""
         return dataclasses.replace(self, net=net)
 
-    def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
+    def __call__(
+        self, x: Float[Array, " d"], t: Float[Array, ""]
+    ) -> Float[Array, "..."]:
         """The value at one point and time."""
         since = t - self.start
         out = self.net(x, since)
@@ -54,7 +56,7 @@ class SteadyAnsatz(eqx.Module):
         """The same with another network."""
         return dataclasses.replace(self, net=net)
 
-    def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
         """The value at one point."""
         out = self.net(x)
         return out if self.profile is None else self.profile(x) * out
@@ -67,7 +69,9 @@ class PiecewiseInTime(eqx.Module):
     ends: tuple[float, ...] = eqx.field(static=True)
     "the times at which all but the last hand over"
 
-    def __call__(self, x: Float[Array, " d"], t: Float[Array, ""]) -> Float[Array, ""]:
+    def __call__(
+        self, x: Float[Array, " d"], t: Float[Array, ""]
+    ) -> Float[Array, "..."]:
         """The value at one point and time."""
         ends = jnp.asarray(self.ends, t.dtype)
         turn = jnp.sum(jnp.asarray(t >= ends, jnp.int32))
@@ -85,8 +89,8 @@ class Series(eqx.Module):
     """A function on an interval as a trigonometric series: of all harmonics on a
     periodic one, of cosines on a Neumann one. Exact for what the grid resolves."""
 
-    cosines: Float[Array, " k"]
-    sines: Float[Array, " k"] | None
+    cosines: Float[Array, "k ..."]
+    sines: Float[Array, "k ..."] | None
     box: Box
 
     @staticmethod
@@ -97,7 +101,7 @@ class Series(eqx.Module):
         points = jnp.asarray(box.lower + box.width * unit[:, None])
         values = np.asarray(_values(function, points), np.float64)
         if periodic:
-            modes = np.fft.rfft(values) / n
+            modes = np.fft.rfft(values, axis=0) / n
             modes[1:] *= 2.0
             # Without the highest, whose phase the grid does not tell.
             modes = modes[: n // 2]
@@ -109,11 +113,11 @@ class Series(eqx.Module):
             cosines, sines = jnp.asarray(even[: n // 2]), None
         return Series(cosines, sines, box)
 
-    def __call__(self, x: Float[Array, " d"]) -> Float[Array, ""]:
+    def __call__(self, x: Float[Array, " d"]) -> Float[Array, "..."]:
         """The value at one point."""
         unit = (x[0] - self.box.lower[0]) / self.box.width[0]
         turn = np.pi if self.sines is None else 2.0 * np.pi
-        angles = turn * unit * jnp.arange(self.cosines.size, dtype=x.dtype)
+        angles = turn * unit * jnp.arange(len(self.cosines), dtype=x.dtype)
         out = jnp.cos(angles) @ self.cosines.astype(x.dtype)
         if self.sines is not None:
             out = out + jnp.sin(angles) @ self.sines.astype(x.dtype)

@@ -68,18 +68,28 @@ class Embedding:
         return jnp.concatenate(features)
 
 
+class Apart(eqx.Module):
+    """A network of its own for each component."""
+
+    networks: tuple[eqx.nn.MLP, ...]
+
+    def __call__(self, features: Float[Array, " size"]) -> Float[Array, " n"]:
+        """The values of the components."""
+        return jnp.stack([network(features) for network in self.networks])
+
+
 class Network(eqx.Module):
     """A tanh network `f(x, t)`, or `f(x)` for a steady problem, of embedded
     coordinates; made by `MLP`."""
 
     bottleneck: eqx.nn.Linear | None
-    layers: eqx.nn.MLP
+    layers: eqx.nn.MLP | Apart
     embedding: Embedding
     duration: float | None = eqx.field(static=True)
 
     def __call__(
         self, x: Float[Array, " d"], t: Float[Array, ""] | None = None
-    ) -> Float[Array, ""]:
+    ) -> Float[Array, "..."]:
         """The value at one point and time."""
         if (t is None) != (self.duration is None):
             need = (
@@ -105,12 +115,15 @@ class MLP:
     - `harmonics`: of the embedding of periodic and Neumann axes.
     - `bottleneck`: the width of a linear layer before the first hidden one, if any:
         in high dimension it makes the exact Laplacian cheap.
+    - `separate`: whether each component of a system has a network of its own, behind a
+        common bottleneck; by default one network has an output for each.
     """
 
     width: int = 128
     depth: int = 4
     harmonics: int = 1
     bottleneck: int | None = None
+    separate: bool = False
 
     def __post_init__(self) -> None:
         for name in ("width", "depth", "harmonics"):
@@ -124,10 +137,11 @@ class MLP:
         duration: float | None,
         *,
         neumann: bool | Sequence[bool] | np.ndarray = False,
+        components: int | None = None,
         key: Array,
     ) -> Network:
         """A network with random parameters on a box, for times from 0 to `duration`, or
-        without time."""
+        without time; it returns one number, or a vector of so many components."""
         even = bool(neumann) if np.ndim(neumann) == 0 else tuple(map(bool, neumann))  # type: ignore[arg-type]
         embedding = Embedding(box, self.harmonics, even)
         for_first, for_rest = jax.random.split(key)
@@ -136,8 +150,16 @@ class MLP:
             first = eqx.nn.Linear(size, self.bottleneck, key=for_first)
             size = self.bottleneck
         size += duration is not None
-        rest = eqx.nn.MLP(
-            size, "scalar", self.width, self.depth, jnp.tanh, key=for_rest
-        )
+        shape = (self.width, self.depth, jnp.tanh)
+        rest: eqx.nn.MLP | Apart
+        if components is None:
+            rest = eqx.nn.MLP(size, "scalar", *shape, key=for_rest)
+        elif self.separate:
+            keys = jax.random.split(for_rest, components)
+            rest = Apart(
+                tuple(eqx.nn.MLP(size, "scalar", *shape, key=k) for k in keys)
+            )
+        else:
+            rest = eqx.nn.MLP(size, components, *shape, key=for_rest)
         known = None if duration is None else float(duration)
         return Network(first, rest, embedding, known)

@@ -1,5 +1,7 @@
 """Integrals of a field that stand in its own equation, on a quadrature rule."""
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,17 +20,45 @@ _PAIRS = 2**22
 
 
 class Jets(NamedTuple):
-    """The values of a function at some points, and its gradients."""
+    """The values of a function at some points, and its gradients, with an axis for the
+    components where there are several."""
 
-    u: Float[Array, " n"]
-    grad: Float[Array, "n d"]
+    u: Float[Array, "m ..."]
+    grad: Float[Array, "m ... d"]
+
+    @property
+    def rows(self) -> Float[Array, "m k"]:
+        """Both, as one row for each point."""
+        m = len(self.u)
+        return jnp.concatenate([self.u.reshape(m, -1), self.grad.reshape(m, -1)], 1)
+
+    @staticmethod
+    def of_rows(rows: Float[Array, "m k"], shape: tuple[int, ...]) -> "Jets":
+        """From such rows, of a function whose values have a shape."""
+        m, count = len(rows), math.prod(shape)
+        grad = rows[:, count:].reshape(m, *shape, -1)
+        return Jets(rows[:, :count].reshape(m, *shape), grad)
+
+
+def value_and_gradient(function: Callable[[Array], Array], x: Array) -> Any:
+    """The value of a function at a point, and its gradient: of several components one
+    in each row."""
+    if jax.eval_shape(function, x).shape == ():
+        return jax.value_and_grad(function)(x)
+
+    def twice(x: Array) -> tuple[Array, Array]:
+        value = function(x)
+        return value, value
+
+    gradient, value = jax.jacfwd(twice, has_aux=True)(x)
+    return value, gradient
 
 
 def jets_at(function: Callable[[Array], Array], points: Float[Array, "n d"]) -> Jets:
     """The values and gradients of a function at some points. They are found some at a
     time, and again in reverse mode, so that memory does not grow with the network."""
     value = function.value if isinstance(function, FieldSlice) else function
-    one = jax.value_and_grad(value)
+    one = functools.partial(value_and_gradient, value)
     if len(points) <= CHUNK:
         return Jets(*jax.vmap(one)(points))
     return Jets(*jax.lax.map(jax.checkpoint(one), points, batch_size=CHUNK))
@@ -108,7 +138,8 @@ class _OnNodes(Additive):
             return jets_at(self.function, nodes)
         function = self.function
         value = function.value if isinstance(function, FieldSlice) else function
-        return Jets(jax.vmap(value)(nodes), jnp.zeros_like(nodes))
+        u = jax.vmap(value)(nodes)
+        return Jets(u, jnp.zeros((*u.shape, nodes.shape[1]), nodes.dtype))
 
     def about(self, pivot: Any, nodes: Array, weights: Array) -> _Sums:
         del pivot

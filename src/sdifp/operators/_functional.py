@@ -28,7 +28,8 @@ class Functional(eqx.Module):
     **Arguments:**
 
     - `density`: one number at one point: a function of those of `x`, `u` and `grad`
-        (the gradient, of shape (d,)) that it names as arguments, and of integrals.
+        (the gradient, of shape (d,)) that it names as arguments, and of integrals. For
+        n components u has shape (n,) and grad (n, d).
     - `integrals`: integrals of the field that stand in the density, a function by each
         name, as for `Residual`: `{"mass": lambda u: u}`; the density asks for them by
         name.
@@ -131,13 +132,14 @@ class Functional(eqx.Module):
         of = lambda jets: self.of_jets(nodes, weights, jets, volume)
         total = jax.grad(of)(jets)
         inverse = 1.0 / weights.astype(jets.u.dtype)
-        slope = Jets(inverse * total.u, inverse[:, None] * total.grad)
+        shape = jets.u.shape[1:]
+        slope = Jets.of_rows(inverse[:, None] * total.rows, shape)
         known = self.integrals_of(nodes, weights, jets, volume)
         known = jax.lax.stop_gradient(known)
-        flat = jnp.concatenate([jets.u[:, None], jets.grad], 1)
 
         def density(z: Array, x: Array, known: dict[str, Array]) -> Array:
-            return volume * self.at_point(x, z[0], z[1:], known)
+            u, grad = (a[0] for a in Jets.of_rows(z[None], shape))
+            return volume * self.at_point(x, u, grad, known)
 
         # The densities of integrals, weighted by how the functional depends on them.
         by_known = jax.grad(
@@ -149,9 +151,10 @@ class Functional(eqx.Module):
 
         def whole(z: Array, x: Array, known: dict[str, Array]) -> Array:
             out = density(z, x, known)
+            u, grad = (a[0] for a in Jets.of_rows(z[None], shape))
             for one in plain:
                 factor = volume * jnp.sum(by_known[one.name])
-                out = out + factor * one.density(x, x, None, z[0], z[1:])
+                out = out + factor * one.density(x, x, None, u, grad)
             return out
 
-        return slope, jax.vmap(jax.hessian(whole))(flat, nodes, known)
+        return slope, jax.vmap(jax.hessian(whole))(jets.rows, nodes, known)

@@ -24,6 +24,7 @@ from ..field import (
     as_field,
     chebyshev_times,
     moments_over,
+    value_and_gradient,
 )
 
 Row = Callable[..., Array]
@@ -79,9 +80,9 @@ def expansion_at(u: Any, t: Array | None, order: int) -> Expansion | None:
 
 
 def jet_row(u: Any, x: Array, t: Array | None) -> Float[Array, " k"]:
-    """The value of a field and its gradient at a point, as one row each."""
-    value, slope = jax.value_and_grad(lambda x: u(x, t))(x)
-    return jnp.concatenate([value[None], slope])
+    """The values of the components of a field and then their gradients at a point."""
+    value, slope = value_and_gradient(lambda x: u(x, t), x)
+    return jnp.concatenate([value.reshape(-1), slope.reshape(-1)])
 
 
 def rows_and_derivatives(

@@ -1,5 +1,6 @@
 """What one step minimises where the solution minimises a functional."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
-from ..field import Jets, MomentTable, jets_at
-from ..invariants import At
+from ..field import Jets, MomentTable, jets_at, value_and_gradient
+from ..invariants import At, Invariant
 from ..operators import Functional
 from ..problems import Problem
 from ..quadrature import QuadratureRule
@@ -106,14 +107,16 @@ class EnergyObjective(eqx.Module):
         nodes, weights = rule.at(jnp.arange(rule.size))
         found = rows_and_derivatives(jet_row, field, flat, nodes[None], None, 0)
         values, slopes = found
-        jets, volume = Jets(values[:, 0], values[:, 1:]), rule.domain.volume
+        jets = Jets.of_rows(values, self.window.problem.shape)
+        volume = rule.domain.volume
         energy = functional.of_jets(nodes, weights, jets, volume)
         slope, curvature = functional.local_jets(nodes, weights, jets, volume)
         if field(flat).rule is not None:
             known = (nodes, weights, jets, slope)
             curvature = curvature - _of_constraint(self.window.problem, *known)
         width = float(np.max(rule.domain.width))
-        rows, factors = _natural(slope, curvature, weights, width)
+        count = len(self.window.problem.components)
+        rows, factors = _natural(slope, curvature, weights, width, count)
         jacobian = jnp.einsum("mjk,mkp->mjp", factors, slopes)
 
         def added(flat: Array) -> Array:
@@ -151,35 +154,41 @@ def _of_constraint(
     times that of the quadratic integral: here v is u without its linear part.
     """
     forms = [one for one in problem.prescribed if not one.is_linear]
-    if not forms:
-        return 0.0
-    (form,) = forms
     linear = [one for one in problem.prescribed if one.is_linear]
-    profile = problem.shift_profile
+    profile, n, d = problem.shift_profile, len(problem.components), nodes.shape[1]
 
-    def psi(x: Array) -> Array:
-        found = [jnp.reshape(one.weight_at(x, None, 1), ()) for one in linear]
-        return jnp.stack([jnp.asarray(one, x.dtype) for one in found])
+    def psi(x: Array) -> Float[Array, "p n"]:
+        rows = []
+        for one in linear:
+            found = jnp.reshape(one.weight_at(x, None, n), -1).astype(x.dtype)
+            rows.append(jnp.zeros(n, x.dtype).at[jnp.array(one.among(n))].set(found))
+        return jnp.stack(rows)
 
     chi = psi if profile is None else lambda x: profile(x) * psi(x)
-    flat = jnp.concatenate([jets.u[:, None], jets.grad], 1)
+    along = flat = jets.rows
     if linear:
-        weighted = weights[:, None] * jax.vmap(psi)(nodes)
-        values, slopes = jax.vmap(chi)(nodes), jax.vmap(jax.jacfwd(chi))(nodes)
-        away = jnp.concatenate([values[:, :, None], slopes], 2)
-        factors = jnp.linalg.lstsq(weighted.T @ values, weighted.T @ jets.u)[0]
-        along = flat - jnp.einsum("mkj,k->mj", away, factors)
-    else:
-        along = flat
+        weighted = weights[:, None, None] * jax.vmap(psi)(nodes)
+        away = jax.vmap(functools.partial(value_and_gradient, chi))(nodes)
+        away = [a.reshape(*weighted.shape[:2], -1) for a in away]
+        overlaps = jnp.einsum("mpn,mqn->pq", weighted, away[0])
+        sums = jnp.einsum("mpn,mn->p", weighted, flat[:, :n])
+        factors = jnp.linalg.lstsq(overlaps, sums)[0]
+        along = flat - jnp.einsum("mpk,p->mk", jnp.concatenate(away, 2), factors)
 
-    def density(z: Array, x: Array) -> Array:
-        at = At(z[:1], [0.0], x, None, z[None, 1:])
+    def density(form: Invariant, z: Array, x: Array) -> Array:
+        at = At(z[:n], [0.0] * n, x, None, z[n:].reshape(n, d))
         return problem.domain.volume * jnp.reshape(form.density(at), ())
 
-    own = jnp.concatenate([slope.u[:, None], slope.grad], 1)
-    product = lambda rows: weights @ jnp.sum(rows * along, 1)
-    multiplier = product(own) / product(jax.vmap(jax.grad(density))(flat, nodes))
-    return multiplier * jax.vmap(jax.hessian(density))(flat, nodes)
+    total: Float[Array, "m k k"] | float = 0.0
+    for form in forms:
+        of = functools.partial(density, form)
+        # Its own components: those of other forms have multipliers of their own.
+        own = np.isin(np.arange(n), form.among(n))
+        own = np.concatenate([own, np.repeat(own, d)])
+        product = lambda rows, own=own: weights @ jnp.sum(rows * along * own, 1)
+        multiplier = product(slope.rows) / product(jax.vmap(jax.grad(of))(flat, nodes))
+        total = total + multiplier * jax.vmap(jax.hessian(of))(flat, nodes)
+    return total
 
 
 def _natural(
@@ -187,14 +196,15 @@ def _natural(
     curvature: Float[Array, "m k k"],
     weights: Float[Array, " m"],
     width: float,
+    count: int,
 ) -> tuple[Float[Array, "m k"], Float[Array, "m k k"]]:
     """Rows, and the matrices that make their derivatives of those of the jets."""
-    gradient = jnp.concatenate([slope.u[:, None], slope.grad], 1)
+    gradient = slope.rows
     # In units in which each entry of the jets has curvature one on average.
     size = weights @ jnp.abs(jnp.diagonal(curvature, axis1=1, axis2=2))
-    of_gradient = jnp.mean(size[1:])
-    size = size.at[0].max(of_gradient / width**2)
-    size = size.at[1:].max(_LEAST_CURVATURE * of_gradient)
+    of_gradient = jnp.mean(size[count:])
+    size = size.at[:count].max(of_gradient / width**2)
+    size = size.at[count:].max(_LEAST_CURVATURE * of_gradient)
     size = jnp.where(size > 0.0, size, 1.0)
     root = jnp.sqrt(size)
     values, vectors = jnp.linalg.eigh(curvature / jnp.outer(root, root)[None])

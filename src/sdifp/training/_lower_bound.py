@@ -29,7 +29,7 @@ def why_lost(objective: EnergyObjective, net: Any) -> str | None:
         )
         return (
             f"the density of {functional.name} is {values[k]} at x = [{at}], where "
-            f"u = {jets[k]:.4g}"
+            f"u = {', '.join(f'{v:.4g}' for v in np.ravel(jets[k]))}"
         )
     held = any(one.needs_gradient for one in objective.window.problem.prescribed)
     held = held or any(one.needs_gradient for one in functional.integrals)
@@ -74,7 +74,8 @@ def _with_steep_gradients(objective: EnergyObjective, net: Any) -> Float[Array, 
     known = jax.tree.map(some, known)
     size = 1.0 + jnp.sqrt(jnp.mean(jets.grad**2))
     along = jax.random.normal(objective.key, slopes.shape, slopes.dtype)
-    along = size * along / jnp.linalg.norm(along, axis=1, keepdims=True)
+    norms = jnp.linalg.norm(along.reshape(len(along), -1), axis=1)
+    along = size * along / norms.reshape(-1, *[1] * (along.ndim - 1))
     density = jax.vmap(objective.functional.at_point)
 
     def of(factor: float) -> Array:

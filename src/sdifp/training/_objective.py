@@ -191,10 +191,16 @@ class StepObjective(eqx.Module):
         (n_t, n_x, d), volume = self.x.shape, rule.domain.volume
         needs_gradient = any(one.needs_gradient for one in integrals)
         row = jet_row if needs_gradient else _value_row
-        entries = n_t * (1 + d if needs_gradient else 1) * max(flat.size, n_x)
+        numbers = len(self.window.problem.components) * (1 + d * needs_gradient)
+        entries = n_t * numbers * max(flat.size, n_x)
         pieces = -(-rule.size // max(1, _NUMBERS // entries))
         step = -(-rule.size // pieces)
         coupling = coupling_at(field, flat, self.x, self.t, 0)
+        shape = self.window.problem.shape
+
+        def without_gradient(z: Array) -> Array:
+            zeros = jnp.zeros((len(z), d * z.shape[1]), z.dtype)
+            return jnp.concatenate([z, zeros], 1)
 
         def of_piece(number: Array) -> Any:
             index = number * step + jnp.arange(step)
@@ -211,8 +217,8 @@ class StepObjective(eqx.Module):
 
                 def at_point(one: Integral, x: Array | None) -> tuple[Array, Array]:
                     def of(z: Array) -> Array:
-                        grad = z[:, 1:] if needs_gradient else jnp.zeros_like(nodes)
-                        jets = Jets(z[:, 0], grad)
+                        rows = z if needs_gradient else without_gradient(z)
+                        jets = Jets.of_rows(rows, shape)
                         return sum_at(one, x, t, nodes, weights, jets)
 
                     value, by_jets = jax.value_and_grad(of)(z)
@@ -330,6 +336,6 @@ class StepObjective(eqx.Module):
         return rows
 
 
-def _value_row(u: Any, x: Array, t: Array | None) -> Float[Array, " 1"]:
-    """The value of a field at a point, as one row."""
-    return u(x, t)[None]
+def _value_row(u: Any, x: Array, t: Array | None) -> Float[Array, " k"]:
+    """The values of the components of a field at a point."""
+    return u(x, t).reshape(-1)

@@ -19,6 +19,12 @@ from ._core import check_volume as check_volume
 from ._core import check_weights as check_weights
 
 
+# For a program that runs once, so that it is not worth the time to optimise it.
+once: Any = eqx.filter_jit(  # type: ignore[call-overload]
+    compiler_options={"xla_backend_optimization_level": 0}
+)
+
+
 def is_concrete(array: object) -> bool:
     """Whether the numbers can be looked at: not inside `jit` or `vmap`."""
     return not isinstance(array, jax.core.Tracer)

@@ -5,12 +5,12 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._checks import once
 from ..field import ConservedField, PlainSlice, conserve, over_times, positive
 from ..invariants import At, Invariant, read_rows
 from ..quadrature import QuadratureRule
@@ -35,12 +35,6 @@ _FEW_NODES = 64
 _SIZES = (-10.0, -1.0, -0.01, 0.01, 1.0, 10.0)
 # Axes whose walls are looked at: some stand for all of them in high dimension.
 _AXES = 3
-
-# The program runs once, so it is not worth the time to optimise it.
-once: Any = eqx.filter_jit(  # type: ignore[call-overload]
-    compiler_options={"xla_backend_optimization_level": 0}
-)
-
 
 def check_problem(problem: "Problem", key: Array) -> None:
     """See `Problem.check`."""

@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from .._checks import once
 from ._coupled import rows_and_derivatives
 from ._objective import StepObjective
 from ._step import State, objective_of
 from ._window import Window
 
 # Points of the first batch at which derivatives are looked at.
-_POINTS = 64
+_POINTS = 32
 # Weights differ by at most this from one.
 _MOST = 1e3
 
@@ -39,7 +40,7 @@ def measured_weights(
     return jnp.clip(jnp.where(jnp.isfinite(ratio), ratio, 1.0), 1.0 / _MOST, _MOST)
 
 
-@eqx.filter_jit
+@once
 def _sensitivities(window: Window, state: State, key: Array) -> Array:
     """The mean square of the derivatives of each residual with respect to the
     parameters."""

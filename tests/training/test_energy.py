@@ -71,6 +71,31 @@ def plane(**rest):
     )
 
 
+def coupled(invariants, **rest):
+    """Two components, whose gradients are coupled, too."""
+    return sdifp.Problem(
+        LINE,
+        Functional(
+            lambda u, grad, x, overlap: (
+                0.5 * jnp.sum(grad**2)
+                + 0.1 * grad[0, 0] * grad[1, 0]
+                + (1.0 + overlap) * u[0] ** 2
+                + u[1] ** 4
+                - x[0] * u[1]
+            ),
+            {"overlap": lambda u, grad: u[0] * u[1] + 0.1 * grad[0, 0] ** 2},
+        ),
+        invariants=invariants,
+        components=2,
+        **rest,
+    )
+
+
+def steep(form):
+    """A form of the gradient, whose curvature is in the metric."""
+    return sdifp.invariants.QuadraticForm(form, 3.0, name="form")
+
+
 # The gauge holds the variance of the field, so that of "mass" alone is no gradient.
 CASES = {
     "plain": (quadratic, {}, Plain()),
@@ -81,6 +106,34 @@ CASES = {
     "positive": (quartic, {"mass": 1.5, "positive": True}, SDIFP()),
     "penalty": (quartic, {"mass": 0.4, "squared_norm": 2.0}, Soft(3.0)),
     "integrals": (mean_field, {"mass": 0.4}, SDIFP(gauge=0.0)),
+    "system": (
+        coupled,
+        {"invariants": [sdifp.Mass(0.4, 0), sdifp.SquaredNorm(2.0, 0)]},
+        SDIFP(gauge=0.0),
+    ),
+    "system, joint norm": (
+        coupled,
+        {"invariants": [sdifp.Mass(0.4), sdifp.SquaredNorm(2.0)]},
+        SDIFP(),
+    ),
+    "system, two norms": (
+        coupled,
+        {
+            "invariants": [sdifp.SquaredNorm(1.0, 0), sdifp.SquaredNorm(2.0, 1)],
+            "conditions": [WALLS],
+        },
+        SDIFP(gauge=0.0),
+    ),
+    "system, form": (
+        coupled,
+        {
+            "invariants": [
+                steep(lambda u, grad: jnp.sum(u**2) + jnp.sum(grad**2)),
+                sdifp.invariants.Moment(lambda x: jnp.stack([x[0], 1.0 + x[0]]), 0.2),
+            ]
+        },
+        SDIFP(gauge=0.0),
+    ),
     "two dimensions": (plane, {"squared_norm": 2.0}, SDIFP()),
     "moments": (
         quartic,
@@ -117,7 +170,9 @@ def on_nodes(objective, net):
     return jnp.concatenate([u[:, None], grad], 1), nodes, weights
 
 
-@pytest.mark.parametrize("case", only(CASES, "mass and norm", "walls", "integrals"))
+@pytest.mark.parametrize(
+    "case", only(CASES, "mass and norm", "walls", "integrals", "system, form")
+)
 def test_the_loss_and_the_rows_have_one_gradient(case, getkey):
     objective, flat, net_of = objective_of(*CASES[case], getkey())
     loss_of = once(lambda f: objective.loss(net_of(f)))

@@ -119,7 +119,71 @@ def steady_problem():
     )
 
 
+def system(invariants, **changes):
+    """Two components, three residuals with weights, matrices and an integral."""
+    turn = jnp.array([[0.0, -0.2], [0.3, 0.0], [0.1, 0.2]])
+    keep = jnp.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    wave = lambda x: 2.0 * jnp.pi * x[0]
+    return sdifp.Problem(
+        plain_problem().domain,
+        sdifp.Residual(
+            keep @ sdifp.time_derivative() + turn @ sdifp.laplacian(),
+            lambda u, grad, x, t, both: jnp.stack(
+                [u[0] * grad[1, 0], both * u[1] ** 2, grad[0, 0] + u[1]]
+            ),
+            lambda x, t: jnp.stack([x[0], t, x[0] * t]),
+            integrals={"both": lambda u, grad: u[0] * u[1] + grad[1, 0] ** 2},
+            weights=[1.0, 4.0, 0.5],
+        ),
+        [
+            sdifp.Initial(
+                lambda x: jnp.stack([1.0 + jnp.sin(wave(x)), 0.5 + jnp.cos(wave(x))])
+            )
+        ],
+        (0.0, 0.5),
+        invariants=invariants,
+        **changes,
+    )
+
+
+def system_by_component():
+    """Scale and shift of each component by itself."""
+    return system(
+        [
+            sdifp.Mass(lambda t: 1.0 + t, 0),
+            sdifp.SquaredNorm(2.5, 0),
+            sdifp.Mass(0.5, 1),
+        ]
+    )
+
+
+def system_as_a_group():
+    """A total and a joint norm."""
+    return system([sdifp.Mass(1.5), sdifp.SquaredNorm(lambda t: 4.0 + t)])
+
+
+def system_in_accelerations():
+    """Second order in time, mixed."""
+    swap = jnp.array([[0.0, 1.0], [1.0, 0.0]])
+    u0 = lambda x: jnp.stack([jnp.sin(2.0 * jnp.pi * x[0]), jnp.ones(())])
+    return sdifp.Problem(
+        plain_problem().domain,
+        sdifp.Residual(swap @ sdifp.time_derivative(2) - sdifp.laplacian()),
+        [sdifp.Initial(u0, lambda x: 0.3 * u0(x))],
+        (0.0, 0.5),
+        invariants=[sdifp.SquaredNorm(2.0)],
+    )
+
+
 CASES = {
+    "system": (system_by_component, sdifp.training.SDIFP(), RECIPE),
+    "system, group": (system_as_a_group, sdifp.training.SDIFP(gauge=0.1), RECIPE),
+    "system, learnt": (
+        system_as_a_group,
+        sdifp.training.Soft(2.0),
+        RECIPE.replace(hard_initial=False),
+    ),
+    "system, second order": (system_in_accelerations, sdifp.training.SDIFP(), RECIPE),
     "second order, moving": (rich_problem, sdifp.training.SDIFP(gauge=0.1), RECIPE),
     "nonlinear, third order": (plain_problem, sdifp.training.SDIFP(gauge=0.0), RECIPE),
     "mass alone, learnt": (
@@ -162,7 +226,16 @@ def objective_of(make, method, recipe, key):
 
 
 @pytest.mark.parametrize(
-    "case", only(CASES, "mass alone, learnt", "multipliers", "integrals", "steady")
+    "case",
+    only(
+        CASES,
+        "mass alone, learnt",
+        "multipliers",
+        "integrals",
+        "steady",
+        "system",
+        "system, group",
+    ),
 )
 def test_rows_their_derivatives_and_the_loss_agree(case, getkey):
     objective, net = objective_of(*CASES[case], getkey())

@@ -232,7 +232,9 @@ class Evaluation(eqx.Module):
         """That of two values at a point; of several numbers the weighted sum."""
         if a.ndim == 0:
             return a * b
-        return jnp.sum(a * b if self.weights is None else self.weights * a * b)
+        if self.weights is None:
+            return a @ b
+        return (self.weights.astype(a.dtype) * a) @ b
 
     def shaped(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
         """The values in the shape of the points."""

@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import is_concrete
@@ -25,19 +26,19 @@ def _weights(given: Any) -> Array | None:
     """Those of the residuals of a system."""
     if given is None:
         return None
+    if not is_concrete(given):
+        return jnp.asarray(given)
     try:
-        weights = jnp.asarray(given)
-        weights = weights.astype(jnp.result_type(float, weights))
+        weights = np.asarray(given, float)
     except (TypeError, ValueError):
-        weights = jnp.zeros(())
-    known = is_concrete(weights)
-    good = not known or bool(jnp.all((weights > 0.0) & jnp.isfinite(weights)))
+        weights = np.zeros(())
+    good = bool(np.all((weights > 0.0) & np.isfinite(weights)))
     if weights.ndim != 1 or not weights.size or not good:
         raise ValueError(
             f"weights must be finite and positive, one for each residual of a system, "
             f"got {given!r}"
         )
-    return weights
+    return jnp.asarray(weights)
 
 
 class Residual(eqx.Module):
@@ -175,10 +176,12 @@ class Residual(eqx.Module):
         """The shape of the residual of u at one point: () or, of several, (m,)."""
         return self.operator.shape(output_shape(u, batch))
 
-    @property
-    def roots(self) -> Float[Array, " m"] | float:
-        """Of the weights; 1 without any."""
-        return 1.0 if self.weights is None else jnp.sqrt(self.weights)
+    def in_loss(self, rows: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Residuals, on the last axis, times the roots of their weights."""
+        if self.weights is None:
+            return rows
+        roots = jnp.sqrt(self.weights).astype(rows.dtype)
+        return rows * roots.reshape((1,) * (rows.ndim - 1) + roots.shape)
 
     def weighted(self, weights: Float[Array, " m"]) -> "Residual":
         """The same with weights."""

@@ -36,6 +36,7 @@ _SIZES = (-10.0, -1.0, -0.01, 0.01, 1.0, 10.0)
 # Axes whose walls are looked at: some stand for all of them in high dimension.
 _AXES = 3
 
+
 def check_problem(problem: "Problem", key: Array) -> None:
     """See `Problem.check`."""
     _check_conditions(problem)
@@ -84,7 +85,9 @@ def _warn_of_idle(problem: "Problem", points: Array) -> None:
     if not problem.shape or problem.functional is not None:
         return
     touched = np.asarray(once(_touched)(problem, points))
-    idle = [n for n, there in zip(problem.components, touched, strict=True) if not there]
+    idle = [
+        n for n, there in zip(problem.components, touched, strict=True) if not there
+    ]
     if idle:
         warnings.warn(
             f"no residual of {problem.name} depends on {', '.join(idle)}: the training "

@@ -139,6 +139,8 @@ def rows_and_derivatives(
         rows, (slopes, by_known) = jax.vmap(at_time)(values, x, t, coupling)
     if known is not None:
         for name, slope in known.slopes.items():
+            several = (1,) * (rows.ndim - 2)
+            slope = slope.reshape(*slope.shape[:2], *several, -1)
             slopes = slopes + by_known[name][..., None] * slope
     several = rows.shape[2:]
     return rows.reshape(-1, *several), slopes.reshape(-1, *several, flat.size)

@@ -399,6 +399,33 @@ def test_the_same_is_refused_inside_jit():
         jax.jit(lambda: value([Quadratic(indefinite, 1.0, name="q")]))()
 
 
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("form", [[], [SquaredNorm(9.0)]])
+def test_dependent_weights_in_either_precision(double, form):
+    """Also where rounding alone keeps their Gram matrix from being singular."""
+    rule = sdifp.rule_for(sdifp.Box([0.0], [2.0]), 32)
+    raw = lambda x, t: jnp.sin(3.0 * x[0] + t)
+    given = lambda weight: [
+        Mass(1.0),
+        Moment(first, 1.0, name="a"),
+        Moment(weight, 0.5, name="b"),
+        *form,
+    ]
+    with jax.enable_x64(double):
+        with pytest.raises(ValueError, match="b depends on mass, a on the nodes"):
+            sdifp.conserve(raw, rule, invariants=given(lambda x: 2.0 - x[0]))
+        positive, moments = sdifp.positive(raw), given(lambda x: 2.0 - x[0])[:3]
+        with pytest.raises(ValueError, match="b depends on mass, a on the nodes"):
+            sdifp.conserve(positive, rule, invariants=moments)
+        # At t = 0 only.
+        moving = lambda x, t: 2.0 - x[0] + t * x[0] ** 2
+        u = sdifp.conserve(raw, rule, invariants=given(moving))
+        assert int(u.at(0.0).status) == Status.NOT_FINITE
+        words = r"at t = 0: the weights depend on each other on the nodes"
+        with pytest.raises(ValueError, match=words):
+            u(jnp.asarray([0.3]), 0.0)
+
+
 def test_weights_that_have_no_value_at_the_beginning():
     """They are looked at when the field is evaluated, or at given times."""
     moments = [Mass(1.0), Moment(lambda x, t: x[0] / t, 0.5, name="late")]

@@ -78,7 +78,8 @@ def _check_weights(
         raise ValueError(
             f"weight of {group.names} is not finite on the nodes of the rule"
         )
-    check_independent([one.name for one in group.linear], known)
+    rounding = float(jnp.finfo(gram.dtype).eps)
+    check_independent([one.name for one in group.linear], known, rounding)
     if functions.is_oblique:
         _check_directions(functions, rule, t, gram)
     else:

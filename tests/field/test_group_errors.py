@@ -400,6 +400,29 @@ def test_the_same_is_refused_inside_jit():
 
 
 @pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("angle", [0.1, 0.3, 0.7])
+def test_a_singular_matrix_in_either_precision(double, angle):
+    """Rounding may leave it an eigenvalue above zero."""
+
+    def projector(x):
+        v = jnp.stack([jnp.cos(angle + 0.0 * x[0]), jnp.sin(angle + 0.0 * x[0])])
+        return jnp.outer(v, v)
+
+    given = [Mass(1.0), Quadratic(projector, 9.0, name="q")]
+    with jax.enable_x64(double), pytest.raises(ValueError, match="q must be positive"):
+        sdifp.conserve(lambda x, t: net(2)(x, t), uniform(), invariants=given)
+
+
+def test_components_of_very_different_sizes_are_no_singular_matrix():
+    sizes = jnp.asarray([1.0, 1e-20])
+    given = [Quadratic(lambda x: jnp.diag(sizes), 3.0)]
+    u = sdifp.conserve(net(2), RULE, invariants=given)
+    now = u.at(0.3)
+    found = RULE.integrate(lambda x: now(x) @ (sizes * now(x)))
+    assert float(found) == pytest.approx(3.0, rel=1e-13)
+
+
+@pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("form", [[], [SquaredNorm(9.0)]])
 def test_dependent_weights_in_either_precision(double, form):
     """Also where rounding alone keeps their Gram matrix from being singular."""

@@ -282,6 +282,13 @@ def not_definite(metric):
     return out
 
 
+def singular(metric):
+    out = metric.copy()
+    # An eigenvalue of about 1e-16.
+    out[:, :, 5] = [[1.0, 1.0], [1.0, 1.0 + 2.3e-16]]
+    return out
+
+
 def skewed(metric):
     out = metric.copy()
     out[0, 1] += 1.0
@@ -307,6 +314,7 @@ def skewed(metric):
         ),
         (lambda a: {"metric": a["metric"][:1]}, r"metric must have .*\(1, 2, 33\)"),
         (lambda a: {"metric": not_definite(a["metric"])}, "eigenvalue of -1 on node 7"),
+        (lambda a: {"metric": singular(a["metric"])}, "definite .* on node 5"),
         (lambda a: {"metric": skewed(a["metric"])}, "metric must be symmetric"),
         (lambda a: {"names": ["one"]}, r"names must have one entry.*\['one'\]"),
         (

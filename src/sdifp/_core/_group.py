@@ -140,6 +140,33 @@ def check_independent(
             )
 
 
+def check_definite(
+    name: str, matrices: np.ndarray, rounding: float, first: int = 0
+) -> None:
+    """Raise `ValueError` that names the first of some symmetric matrices, one for each
+    node, that is not positive definite.
+
+    **Arguments:**
+
+    - `rounding`: the unit of rounding of their entries. An eigenvalue of no more than
+        that may be zero. (Of the matrix with unit diagonal: components may have very
+        different sizes.)
+    - `first`: the number of the first node.
+    """
+    n = matrices.shape[-1]
+    diagonal = np.diagonal(matrices, axis1=1, axis2=2)
+    sizes = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    scaled = matrices / (sizes[:, :, None] * sizes[:, None, :])
+    good = (diagonal > 0.0).all(1) & (np.linalg.eigvalsh(scaled)[:, 0] > n * rounding)
+    if not good.all():
+        node = int(np.argmin(good))
+        least = np.linalg.eigvalsh(matrices[node])[0]
+        raise ValueError(
+            f"{name} must be positive definite on every node, got an eigenvalue of "
+            f"{least:.3g} on node {first + node}"
+        )
+
+
 class GroupMoments(NamedTuple):
     """Weighted sums of `g0 = f - sum_k pivot_k e_k`, from which those of f follow
     without cancellation. No derivative flows through the pivot. Directions that are

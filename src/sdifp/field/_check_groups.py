@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import is_concrete
-from .._core import check_independent, orthonormalised
+from .._core import check_definite, check_independent, orthonormalised
 from ..quadrature import QuadratureRule
 from ._gradient import CHUNK
 from ._group import Basis, GroupFunctions, gram_on
@@ -147,13 +147,9 @@ def _check_metric(functions: GroupFunctions, rule: QuadratureRule) -> None:
         if skew.any():
             node = first + int(np.argwhere(skew)[0, 0])
             raise ValueError(f"weight of {form.name} must be symmetric on node {node}")
-        least = np.linalg.eigvalsh(found)[:, 0]
-        if not np.all(least > 0.0):
-            node = int(np.argmin(least))
-            raise ValueError(
-                f"weight of {form.name} must be positive definite on every node, got "
-                f"an eigenvalue of {least[node]:.3g} on node {first + node}"
-            )
+        check_definite(
+            f"weight of {form.name}", found, float(jnp.finfo(known.dtype).eps), first
+        )
 
 
 def _check_form(functions: GroupFunctions, rule: QuadratureRule) -> None:

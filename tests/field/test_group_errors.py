@@ -213,12 +213,47 @@ def test_a_field_without_time(moment, words, as_user):
     [
         lambda u, grad, x, u_t: u[0] ** 2,
         lambda u, grad, u_t: u_t[0] ** 2,
-        lambda u: u[0] ** 2,
+        lambda u, u_t: u_t[0] ** 2,
     ],
 )
 def test_a_form_of_the_derivative_in_time(form):
     with pytest.raises(ValueError, match=r"form of energy .* first-order system"):
         QuadraticForm(form, 1.0, name="energy")
+
+
+@pytest.mark.parametrize(
+    "form", [lambda u: u[0] ** 2, lambda u, grad, t: t * u[0] ** 2]
+)
+def test_a_form_of_other_arguments(form):
+    with pytest.raises(ValueError, match=r"form of energy must be .* got one of \(u"):
+        QuadraticForm(form, 1.0, name="energy")
+
+
+@pytest.mark.parametrize("entry", [(0, 1), (1, 0)])
+def test_a_form_of_entries_that_are_not_there(entry):
+    """Of the gradient in x and t, or of a component: JAX would take another one."""
+    form = QuadraticForm(lambda u, grad: grad[entry] ** 2, 1.0, name="energy")
+    words = r"form of energy must take .*grad of shape \(1, 1\).*first-order system"
+    with pytest.raises(ValueError, match=words) as caught:
+        sdifp.conserve(net(0), RULE, invariants=[form])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (lambda: 1.0, r"m cannot be evaluated with \(t\) at one time: .*argument"),
+        (lambda t: 1j * t, "m must return one real number at each time, got complex"),
+        (lambda t: jnp.ones(2), r"m must return one real number .* got shape \(2,\)"),
+        (lambda t: "1", "m must return one real number .* got an object of type str"),
+        (lambda t: None, "m must return one real number .* of type NoneType"),
+    ],
+)
+def test_targets_that_are_no_numbers_at_a_time(target, words):
+    u = sdifp.conserve(net(0), RULE, invariants=[Moment(first, target, name="m")])
+    with pytest.raises(ValueError, match=words):
+        u.at(0.3)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +271,15 @@ def test_one_node_has_no_freedom(count, invariants, as_user):
 def test_arguments_of_invariants_are_named(as_user):
     with pytest.raises(TypeError, match=r"weight of m must be a function, got 2"):
         Moment(2, 1.0, name="m")
+    # Arrays, in one line.
+    with pytest.raises(TypeError, match=r"weight of m .* got Array\(\[1., .* \.\.\.$"):
+        Moment(jnp.ones(99), 1.0, name="m")
+    with pytest.raises(
+        ValueError, match=r"m must be a number .* got array\(.* \.\.\.$"
+    ):
+        Moment(first, np.ones(99), name="m")
+    with pytest.raises(TypeError, match=r"invariants must be a list .*, got Mass\("):
+        sdifp.conserve(net(0), RULE, invariants=Mass(1.0))
     with pytest.raises(ValueError, match=r"name must be a printable text.*got ''"):
         Moment(first, 1.0, name="")
     with pytest.raises(ValueError, match=r"components must hold different .*\(1, 1\)"):

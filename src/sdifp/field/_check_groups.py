@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from .._checks import is_concrete
 from .._core import check_definite, check_independent, orthonormalised
+from ..invariants import QuadraticForm
 from ..quadrature import QuadratureRule
 from ._gradient import CHUNK
 from ._group import Basis, GroupFunctions, gram_on
@@ -156,6 +157,8 @@ def _check_form(functions: GroupFunctions, rule: QuadratureRule) -> None:
     """Raise `ValueError` for a form of u and its gradient that is not quadratic, or
     negative, at some values on some nodes."""
     form: Any = functions.group.quadratic
+    if isinstance(form, QuadraticForm):
+        form.check_indices(len(form.among(functions.count)), rule.dimension)
     nodes = rule.at(jnp.asarray([0, rule.size // 2, rule.size - 1]))[0]
     if not is_concrete(nodes):
         return

@@ -254,6 +254,36 @@ def test_feasibility_at_its_boundary():
     np.testing.assert_allclose(at_least.values, solution, atol=1e-7)
 
 
+def test_feasibility_along_given_directions_at_its_boundary():
+    """Of the vertex of the parabola, by hand in long doubles."""
+    f, w, psi, metric, means, _ = draw((2, 2, 33), {"metric"}, 4)
+    chi = psi * np.random.default_rng(5).uniform(0.2, 1.0, size=(1, 1, 33))
+    wide = lambda a: np.asarray(a, np.longdouble)
+    product = lambda a, b: np.einsum(
+        "im,ijm,jm,m->", wide(a), wide(metric), wide(b), wide(w)
+    )
+    tested = lambda a: np.einsum("knm,nm,m->k", wide(psi), wide(a), wide(w))
+    (a, b), (c, d) = np.stack([tested(e) for e in chi], 1)
+    solve = lambda m: (
+        np.stack([d * m[0] - b * m[1], a * m[1] - c * m[0]]) / (a * d - b * c)
+    )
+    spread = lambda m: np.einsum("k,knm->nm", solve(m), wide(chi))
+    g, level = wide(f) - spread(tested(f)), spread(wide(means))
+    vertex = -product(g, level) / product(g, g)
+    assert abs(vertex) > 0.05
+    least = float(product(level, level) + vertex * product(g, level))
+    at = lambda s: project_invariants(
+        f, w, psi, means, quadratic=s, metric=metric, directions=chi, throw=False
+    )
+    assert int(at(least * (1 + 1e-9)).status) == Status.REGULAR
+    assert int(at(least * (1 - 1e-9)).status) == Status.INFEASIBLE
+    # The two roots meet there, and neither of them is a scale of zero.
+    near = float(at(least * (1 + 1e-9)).scale)
+    assert near == pytest.approx(float(vertex), abs=2e-4)
+    moments = invariants(np.asarray(at(0.5 * least).values), w, psi, metric)[0]
+    np.testing.assert_allclose(moments.astype(float), means, atol=1e-13)
+
+
 def test_a_field_in_the_span_of_the_directions_is_degenerate():
     _, w, psi, _, means, form = draw((2, 2, 33), set(), 4)
     f = 3.0 * psi[0] - psi[1]

@@ -7,6 +7,7 @@ import pytest
 import scipy.optimize
 from group_cases import TARGET, corrected, draw, field
 from group_fields import SETS, bump, conserved, net, on_nodes, points, uniform
+from pages import code_under
 from quick import once, only
 
 import sdifp
@@ -296,6 +297,15 @@ def test_a_profile_keeps_the_boundary():
     u = conserved("profile").over(silent)
     for x in (0.0, 2.0):
         assert abs(float(u(jnp.asarray([x]), T))) < 1e-14
+
+
+def test_the_example_of_the_docs():
+    names = {}
+    exec(code_under("exact.md", "Fields with any invariants"), names)
+    rule, u, psi = (names[name] for name in ("rule", "u", "psi"))
+    now, wave = u.at(0.3), psi.at(0.3)
+    densities = lambda x: jnp.stack([now(x), x[0] * now(x), wave(x) @ wave(x)])
+    np.testing.assert_allclose(rule.integrate(densities), [1.0, 0.83, 1.0], rtol=1e-13)
 
 
 def test_gauge_rows_are_zero_where_the_network_needs_no_correction():

@@ -4,7 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from group_fields import BOX, KEY, Net, both, metric, net, uniform
+import scipy.optimize
+from group_fields import (
+    BOX,
+    KEY,
+    SETS,
+    Net,
+    both,
+    metric,
+    net,
+    uniform,
+    wave_energy,
+)
 from quick import once
 
 import sdifp
@@ -322,6 +333,31 @@ def test_statuses_at_the_least_value():
     xs = jnp.asarray(RULE.nodes)
     np.testing.assert_allclose(jax.vmap(now)(xs), jax.vmap(again)(xs), atol=1e-12)
     assert float(now.scale) == 0.0
+
+
+def test_the_least_value_along_given_directions():
+    """Of an energy of u and its gradient: the energy of the mean alone, v = c, with the
+    part of v beside it that lowers the form; by minimising it over the scale."""
+    count, invariants, _ = SETS["wave"]
+    at = lambda energy: sdifp.conserve(
+        net(count),
+        RULE,
+        invariants=[invariants[0], QuadraticForm(wave_energy, energy, name="energy")],
+    )
+    u = at(5.0)
+    mean, f = 0.3 / 2.0, lambda x: net(count)(x, jnp.asarray(0.4))
+    centre = RULE.mean(f)[1]
+    level = jnp.asarray([0.0, mean])
+
+    def energy(scale):
+        g = lambda x: level + scale * (f(x) - jnp.asarray([0.0, centre]))
+        return RULE.integrate(lambda x: wave_energy(g(x), jax.jacfwd(g)(x)))
+
+    best = scipy.optimize.minimize_scalar(lambda a: float(energy(a)), tol=1e-12)
+    assert float(u.at(0.4).status[0]) == Status.REGULAR
+    words = rf"energy = {0.5 * best.fun:g} is below .* have, {best.fun:g}$"
+    with pytest.raises(ValueError, match=words):
+        at(0.5 * best.fun).at(0.4).check()
 
 
 def test_errors_name_invariants_time_and_the_least_value():

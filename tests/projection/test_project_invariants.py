@@ -277,6 +277,11 @@ def test_feasibility_along_given_directions_at_its_boundary():
     )
     assert int(at(least * (1 + 1e-9)).status) == Status.REGULAR
     assert int(at(least * (1 - 1e-9)).status) == Status.INFEASIBLE
+    words = rf"quadratic = .* is below the least .* have, {least:g}$"
+    with pytest.raises(ValueError, match=words):
+        project_invariants(
+            f, w, psi, means, quadratic=0.5 * least, metric=metric, directions=chi
+        )
     # The two roots meet there, and neither of them is a scale of zero.
     near = float(at(least * (1 + 1e-9)).scale)
     assert near == pytest.approx(float(vertex), abs=2e-4)
@@ -377,6 +382,19 @@ def test_targets_of_jax_that_are_not_finite_are_refused(infinite):
         project_invariants(f, w, psi, means, quadratic=jnp.asarray(infinite))
     inside = jax.jit(lambda s: project_invariants(f, w, psi, means, quadratic=s).status)
     assert int(inside(infinite)) == Status.NOT_FINITE
+
+
+@pytest.mark.parametrize("argument", [0, 1, 2])
+def test_error_under_an_eager_gradient_is_the_same_sentence(argument):
+    f, w, psi, _, means, form = draw((2, 2, 33), set(), 0)
+
+    def total(values, means, form):
+        got = project_invariants(values, w, psi, means, quadratic=form)
+        return jnp.sum(got.values)
+
+    given = [jnp.asarray(a) for a in (f, means, 1e-3 * form)]
+    with pytest.raises(ValueError, match=r"quadratic = .* is below .* can have, "):
+        jax.grad(total, argument)(*given)
 
 
 def test_directions_that_vanish_are_refused():

@@ -212,6 +212,18 @@ class GroupMoments(NamedTuple):
         )
         return out if self.cross is None else out._replace(cross=cross + moved)
 
+    def least(self, means: Array) -> Array:
+        """The least quadratic form `<l + a g, l + a g>` with these targets of the test
+        functions: `<l, l>`; along given directions at `a = -<g, l>/<g, g>`."""
+        dot = lambda a, b: (a * b).sum(-1)
+        if self.overlaps is None:
+            return dot(means, means)
+        assert self.cross is not None
+        xp, left = namespace(means), self.cross - self.residual @ self.overlaps
+        raw = self.square - dot(self.residual, self.cross + left)
+        gain = dot(means, left) ** 2 / xp.where(raw > 0.0, raw, 1.0)
+        return dot(means, means @ self.overlaps) - xp.where(raw > 0.0, gain, 0.0)
+
     def merged(self, other: "GroupMoments", pivot: Array) -> "GroupMoments":
         """The moments of two parts of a rule together, about a pivot."""
         a, b = self.about(pivot), other.about(pivot)

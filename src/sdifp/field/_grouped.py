@@ -323,14 +323,14 @@ class GroupSlice(FieldSlice):
 
     def _least(self, which: int, at: int) -> float | None:
         """The least quadratic form, for entry `at` of a batch."""
-        if self.family.functions[which].is_oblique:
-            return None
+        sums = self.moments.parts[which]
         level = self.corrections[which].correction.level
-        found = np.asarray(level) if is_concrete(level) else None
-        if found is None or not found.shape[-1]:
+        if not all(map(is_concrete, jax.tree.leaves((sums, level)))):
             return None
-        rows = found.reshape(-1, found.shape[-1])
-        return float(np.sum(rows[min(at, len(rows) - 1)] ** 2))
+        if not level.shape[-1]:
+            return None
+        found = np.asarray(sums.least(level)).reshape(-1)
+        return float(found[min(at, len(found) - 1)])
 
     def gauge_rows(self) -> Float[Array, " n"]:
         rows = []

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from .._checks import output_of
 from .._domain import Box
 from ..field import TargetLike, check_densities, means_of, target_at
-from ..invariants import Integral, Invariant, Mass, SquaredNorm
+from ..invariants import Integral, Invariant, Mass, SquaredNorm, invariants_from
 from ..operators import Functional, Residual
 from ..quadrature import QuadratureRule, rule_for
 
@@ -144,6 +144,7 @@ class Problem:
         if not isinstance(description, str):
             raise TypeError(f"description must be a string, got {description!r}")
         short = ((Mass, mass), (SquaredNorm, squared_norm))
+        own = invariants_from(invariants)
         found = _conditions(conditions)
         initial, dirichlet, neumann = (
             found.get(kind) for kind in (Initial, Dirichlet, Neumann)
@@ -154,7 +155,7 @@ class Problem:
             "equation": equation,
             "conditions": tuple(conditions),
             "interval": _interval(interval, initial, conditions, equation),
-            "invariants": (*(i(v) for i, v in short if v is not None), *invariants),
+            "invariants": (*(i(v) for i, v in short if v is not None), *own),
             "reference": known,
             "name": name,
             "positive": _boolean("positive", positive),
@@ -422,12 +423,6 @@ def _interval(
 
 
 def _check_invariants(invariants: tuple[Invariant, ...]) -> None:
-    for invariant in invariants:
-        if not isinstance(invariant, Invariant):
-            raise TypeError(
-                f"invariants must hold Mass, SquaredNorm, Moment or other invariants, "
-                f"got {invariant!r}"
-            )
     names = [invariant.name for invariant in invariants]
     for invariant in invariants:
         if invariant.only is not None:

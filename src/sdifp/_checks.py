@@ -18,7 +18,6 @@ from ._core import check_profile as check_profile
 from ._core import check_volume as check_volume
 from ._core import check_weights as check_weights
 
-
 # For a program that runs once, so that it is not worth the time to optimise it.
 once: Any = eqx.filter_jit(  # type: ignore[call-overload]
     compiler_options={"xla_backend_optimization_level": 0}

@@ -4,7 +4,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from group_fields import BOX, KEY, Net, both, metric, net, uniform
+import scipy.optimize
+from group_fields import (
+    BOX,
+    KEY,
+    SETS,
+    Net,
+    both,
+    metric,
+    net,
+    uniform,
+    wave_energy,
+)
 from quick import once
 
 import sdifp
@@ -213,12 +224,47 @@ def test_a_field_without_time(moment, words, as_user):
     [
         lambda u, grad, x, u_t: u[0] ** 2,
         lambda u, grad, u_t: u_t[0] ** 2,
-        lambda u: u[0] ** 2,
+        lambda u, u_t: u_t[0] ** 2,
     ],
 )
 def test_a_form_of_the_derivative_in_time(form):
     with pytest.raises(ValueError, match=r"form of energy .* first-order system"):
         QuadraticForm(form, 1.0, name="energy")
+
+
+@pytest.mark.parametrize(
+    "form", [lambda u: u[0] ** 2, lambda u, grad, t: t * u[0] ** 2]
+)
+def test_a_form_of_other_arguments(form):
+    with pytest.raises(ValueError, match=r"form of energy must be .* got one of \(u"):
+        QuadraticForm(form, 1.0, name="energy")
+
+
+@pytest.mark.parametrize("entry", [(0, 1), (1, 0)])
+def test_a_form_of_entries_that_are_not_there(entry):
+    """Of the gradient in x and t, or of a component: JAX would take another one."""
+    form = QuadraticForm(lambda u, grad: grad[entry] ** 2, 1.0, name="energy")
+    words = r"form of energy must take .*grad of shape \(1, 1\).*first-order system"
+    with pytest.raises(ValueError, match=words) as caught:
+        sdifp.conserve(net(0), RULE, invariants=[form])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("as_user")
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (lambda: 1.0, r"m cannot be evaluated with \(t\) at one time: .*argument"),
+        (lambda t: 1j * t, "m must return one real number at each time, got complex"),
+        (lambda t: jnp.ones(2), r"m must return one real number .* got shape \(2,\)"),
+        (lambda t: "1", "m must return one real number .* got an object of type str"),
+        (lambda t: None, "m must return one real number .* of type NoneType"),
+    ],
+)
+def test_targets_that_are_no_numbers_at_a_time(target, words):
+    u = sdifp.conserve(net(0), RULE, invariants=[Moment(first, target, name="m")])
+    with pytest.raises(ValueError, match=words):
+        u.at(0.3)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +282,15 @@ def test_one_node_has_no_freedom(count, invariants, as_user):
 def test_arguments_of_invariants_are_named(as_user):
     with pytest.raises(TypeError, match=r"weight of m must be a function, got 2"):
         Moment(2, 1.0, name="m")
+    # Arrays, in one line.
+    with pytest.raises(TypeError, match=r"weight of m .* got Array\(\[1., .* \.\.\.$"):
+        Moment(jnp.ones(99), 1.0, name="m")
+    with pytest.raises(
+        ValueError, match=r"m must be a number .* got array\(.* \.\.\.$"
+    ):
+        Moment(first, np.ones(99), name="m")
+    with pytest.raises(TypeError, match=r"invariants must be a list .*, got Mass\("):
+        sdifp.conserve(net(0), RULE, invariants=Mass(1.0))
     with pytest.raises(ValueError, match=r"name must be a printable text.*got ''"):
         Moment(first, 1.0, name="")
     with pytest.raises(ValueError, match=r"components must hold different .*\(1, 1\)"):
@@ -278,6 +333,31 @@ def test_statuses_at_the_least_value():
     xs = jnp.asarray(RULE.nodes)
     np.testing.assert_allclose(jax.vmap(now)(xs), jax.vmap(again)(xs), atol=1e-12)
     assert float(now.scale) == 0.0
+
+
+def test_the_least_value_along_given_directions():
+    """Of an energy of u and its gradient: the energy of the mean alone, v = c, with the
+    part of v beside it that lowers the form; by minimising it over the scale."""
+    count, invariants, _ = SETS["wave"]
+    at = lambda energy: sdifp.conserve(
+        net(count),
+        RULE,
+        invariants=[invariants[0], QuadraticForm(wave_energy, energy, name="energy")],
+    )
+    u = at(5.0)
+    mean, f = 0.3 / 2.0, lambda x: net(count)(x, jnp.asarray(0.4))
+    centre = RULE.mean(f)[1]
+    level = jnp.asarray([0.0, mean])
+
+    def energy(scale):
+        g = lambda x: level + scale * (f(x) - jnp.asarray([0.0, centre]))
+        return RULE.integrate(lambda x: wave_energy(g(x), jax.jacfwd(g)(x)))
+
+    best = scipy.optimize.minimize_scalar(lambda a: float(energy(a)), tol=1e-12)
+    assert float(u.at(0.4).status[0]) == Status.REGULAR
+    words = rf"energy = {0.5 * best.fun:g} is below .* have, {best.fun:g}$"
+    with pytest.raises(ValueError, match=words):
+        at(0.5 * best.fun).at(0.4).check()
 
 
 def test_errors_name_invariants_time_and_the_least_value():
@@ -397,6 +477,56 @@ def test_the_same_is_refused_inside_jit():
         jax.jit(lambda: value([*one, Mass(0.5, 0)]))()
     with pytest.raises(ValueError, match="weight of q must be positive definite"):
         jax.jit(lambda: value([Quadratic(indefinite, 1.0, name="q")]))()
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("angle", [0.1, 0.3, 0.7])
+def test_a_singular_matrix_in_either_precision(double, angle):
+    """Rounding may leave it an eigenvalue above zero."""
+
+    def projector(x):
+        v = jnp.stack([jnp.cos(angle + 0.0 * x[0]), jnp.sin(angle + 0.0 * x[0])])
+        return jnp.outer(v, v)
+
+    given = [Mass(1.0), Quadratic(projector, 9.0, name="q")]
+    with jax.enable_x64(double), pytest.raises(ValueError, match="q must be positive"):
+        sdifp.conserve(lambda x, t: net(2)(x, t), uniform(), invariants=given)
+
+
+def test_components_of_very_different_sizes_are_no_singular_matrix():
+    sizes = jnp.asarray([1.0, 1e-20])
+    given = [Quadratic(lambda x: jnp.diag(sizes), 3.0)]
+    u = sdifp.conserve(net(2), RULE, invariants=given)
+    now = u.at(0.3)
+    found = RULE.integrate(lambda x: now(x) @ (sizes * now(x)))
+    assert float(found) == pytest.approx(3.0, rel=1e-13)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("form", [[], [SquaredNorm(9.0)]])
+def test_dependent_weights_in_either_precision(double, form):
+    """Also where rounding alone keeps their Gram matrix from being singular."""
+    rule = sdifp.rule_for(sdifp.Box([0.0], [2.0]), 32)
+    raw = lambda x, t: jnp.sin(3.0 * x[0] + t)
+    given = lambda weight: [
+        Mass(1.0),
+        Moment(first, 1.0, name="a"),
+        Moment(weight, 0.5, name="b"),
+        *form,
+    ]
+    with jax.enable_x64(double):
+        with pytest.raises(ValueError, match="b depends on mass, a on the nodes"):
+            sdifp.conserve(raw, rule, invariants=given(lambda x: 2.0 - x[0]))
+        positive, moments = sdifp.positive(raw), given(lambda x: 2.0 - x[0])[:3]
+        with pytest.raises(ValueError, match="b depends on mass, a on the nodes"):
+            sdifp.conserve(positive, rule, invariants=moments)
+        # At t = 0 only.
+        moving = lambda x, t: 2.0 - x[0] + t * x[0] ** 2
+        u = sdifp.conserve(raw, rule, invariants=given(moving))
+        assert int(u.at(0.0).status) == Status.NOT_FINITE
+        words = r"at t = 0: the weights depend on each other on the nodes"
+        with pytest.raises(ValueError, match=words):
+            u(jnp.asarray([0.3]), 0.0)
 
 
 def test_weights_that_have_no_value_at_the_beginning():

@@ -7,6 +7,7 @@ import pytest
 import scipy.optimize
 from group_cases import TARGET, corrected, draw, field
 from group_fields import SETS, bump, conserved, net, on_nodes, points, uniform
+from pages import code_under
 from quick import once, only
 
 import sdifp
@@ -250,11 +251,61 @@ def test_a_total_alone_adds_the_same_to_each_component():
     )
 
 
+def test_a_fresh_rule_inside_jit_and_a_larger_one_afterwards():
+    """The integrals hold on the rule of the step."""
+    box = sdifp.Box.cube(5, periodic=True)
+    key = jax.random.key(3)
+    two = lambda x, t: jnp.stack([jnp.sin(x @ x + t), 1.0 + x[0] * x[4] * t])
+    weight = lambda x, t: jnp.stack([jnp.cos(x[1] - t), x[2]])
+    given = [Mass(1.0), Moment(weight, lambda t: 0.3 * t), SquaredNorm(lambda t: 6 + t)]
+    lattice = sdifp.quadrature.lattice(box, 64, key=key)
+    u = sdifp.conserve(two, lattice, invariants=given)
+    tilted = sdifp.conserve(
+        sdifp.positive(lambda x, t: jnp.sin(x @ x + t)),
+        lattice,
+        invariants=[Mass(1.0), Moment(lambda x: x[0], lambda t: 0.4 + 0.2 * t)],
+    )
+
+    @once
+    def held(fields, key):
+        rows = []
+        for one in fields:
+            own = one if key is None else one.resample(key)
+            now = own.at(0.4)
+            value = lambda x, now=now: jnp.atleast_1d(now.value(x))
+            rows.append(own.rule.integrate(lambda x, v=value: v(x).sum()))
+            if one is fields[1]:
+                rows.append(own.rule.integrate(lambda x, v=value: x[0] * v(x)[0]))
+                continue
+            rows.append(own.rule.integrate(lambda x, v=value: weight(x, 0.4) @ v(x)))
+            rows.append(own.rule.integrate(lambda x, v=value: v(x) @ v(x)))
+        return jnp.stack(rows)
+
+    wanted = [1.0, 0.12, 6.4, 1.0, 0.48]
+    found = [held((u, tilted), k) for k in jax.random.split(key, 3)]
+    larger = sdifp.quadrature.sobol(box, 512, key=key)
+    found.append(held((u.on(larger), tilted.on(larger)), None))
+    for row in found:
+        np.testing.assert_allclose(row, wanted, atol=1e-12)
+    # Each on nodes of its own.
+    moved = [u.resample(k).at(0.4).scale[0] for k in jax.random.split(key, 3)]
+    assert len({float(a) for a in moved}) == 3
+
+
 def test_a_profile_keeps_the_boundary():
     silent = lambda x, t: bump(x) * net(0)(x, t)
     u = conserved("profile").over(silent)
     for x in (0.0, 2.0):
         assert abs(float(u(jnp.asarray([x]), T))) < 1e-14
+
+
+def test_the_example_of_the_docs():
+    names = {}
+    exec(code_under("exact.md", "Fields with any invariants"), names)
+    rule, u, psi = (names[name] for name in ("rule", "u", "psi"))
+    now, wave = u.at(0.3), psi.at(0.3)
+    densities = lambda x: jnp.stack([now(x), x[0] * now(x), wave(x) @ wave(x)])
+    np.testing.assert_allclose(rule.integrate(densities), [1.0, 0.83, 1.0], rtol=1e-13)
 
 
 def test_gauge_rows_are_zero_where_the_network_needs_no_correction():

@@ -443,6 +443,10 @@ MOMENT = Moment(lambda x: x[0], 0.5, name="centre")
             r"net must return one number to be positive, got shape \(2,\)",
         ),
         (
+            {"mass": 1.0, "net": lambda x: jnp.stack([x[0], x[0]])},
+            r"net must return one number to be positive, got shape \(2,\)",
+        ),
+        (
             {"mass": 1.0, "invariants": [Moment(lambda x: 2.0, 0.5, name="two")]},
             "two depends on mass",
         ),

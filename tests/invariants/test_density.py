@@ -147,7 +147,11 @@ def test_nan_is_no_json():
             lambda: sdifp.Density(lambda u, gradient: u, "f"),
             r"function of f must take .*x, t, u or grad, got one of \(u, gradient\)",
         ),
-        (lambda: sdifp.Density(lambda: 1.0, "f"), r"got one of \(\)"),
+        (
+            lambda: sdifp.Density(lambda u, u_t: u_t**2, "f"),
+            r"got one of \(u, u_t\); .* write the equation as a first-order system",
+        ),
+        (lambda: sdifp.Density(lambda: 1.0, "f"), r"got one of \(\)$"),
         (lambda: sdifp.Density(lambda u, /: u, "f"), r"named x, t, u or grad"),
         (lambda: conserved(lambda grad: grad, "f"), r"one real number.*shape \(1,\)"),
         (lambda: conserved(lambda u: 1j * u, "f"), "one real number.*got complex"),

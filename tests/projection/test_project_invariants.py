@@ -254,6 +254,41 @@ def test_feasibility_at_its_boundary():
     np.testing.assert_allclose(at_least.values, solution, atol=1e-7)
 
 
+def test_feasibility_along_given_directions_at_its_boundary():
+    """Of the vertex of the parabola, by hand in long doubles."""
+    f, w, psi, metric, means, _ = draw((2, 2, 33), {"metric"}, 4)
+    chi = psi * np.random.default_rng(5).uniform(0.2, 1.0, size=(1, 1, 33))
+    wide = lambda a: np.asarray(a, np.longdouble)
+    product = lambda a, b: np.einsum(
+        "im,ijm,jm,m->", wide(a), wide(metric), wide(b), wide(w)
+    )
+    tested = lambda a: np.einsum("knm,nm,m->k", wide(psi), wide(a), wide(w))
+    (a, b), (c, d) = np.stack([tested(e) for e in chi], 1)
+    solve = lambda m: (
+        np.stack([d * m[0] - b * m[1], a * m[1] - c * m[0]]) / (a * d - b * c)
+    )
+    spread = lambda m: np.einsum("k,knm->nm", solve(m), wide(chi))
+    g, level = wide(f) - spread(tested(f)), spread(wide(means))
+    vertex = -product(g, level) / product(g, g)
+    assert abs(vertex) > 0.05
+    least = float(product(level, level) + vertex * product(g, level))
+    at = lambda s: project_invariants(
+        f, w, psi, means, quadratic=s, metric=metric, directions=chi, throw=False
+    )
+    assert int(at(least * (1 + 1e-9)).status) == Status.REGULAR
+    assert int(at(least * (1 - 1e-9)).status) == Status.INFEASIBLE
+    words = rf"quadratic = .* is below the least .* have, {least:g}$"
+    with pytest.raises(ValueError, match=words):
+        project_invariants(
+            f, w, psi, means, quadratic=0.5 * least, metric=metric, directions=chi
+        )
+    # The two roots meet there, and neither of them is a scale of zero.
+    near = float(at(least * (1 + 1e-9)).scale)
+    assert near == pytest.approx(float(vertex), abs=2e-4)
+    moments = invariants(np.asarray(at(0.5 * least).values), w, psi, metric)[0]
+    np.testing.assert_allclose(moments.astype(float), means, atol=1e-13)
+
+
 def test_a_field_in_the_span_of_the_directions_is_degenerate():
     _, w, psi, _, means, form = draw((2, 2, 33), set(), 4)
     f = 3.0 * psi[0] - psi[1]
@@ -282,6 +317,13 @@ def not_definite(metric):
     return out
 
 
+def singular(metric):
+    out = metric.copy()
+    # An eigenvalue of about 1e-16.
+    out[:, :, 5] = [[1.0, 1.0], [1.0, 1.0 + 2.3e-16]]
+    return out
+
+
 def skewed(metric):
     out = metric.copy()
     out[0, 1] += 1.0
@@ -307,6 +349,7 @@ def skewed(metric):
         ),
         (lambda a: {"metric": a["metric"][:1]}, r"metric must have .*\(1, 2, 33\)"),
         (lambda a: {"metric": not_definite(a["metric"])}, "eigenvalue of -1 on node 7"),
+        (lambda a: {"metric": singular(a["metric"])}, "definite .* on node 5"),
         (lambda a: {"metric": skewed(a["metric"])}, "metric must be symmetric"),
         (lambda a: {"names": ["one"]}, r"names must have one entry.*\['one'\]"),
         (
@@ -339,6 +382,19 @@ def test_targets_of_jax_that_are_not_finite_are_refused(infinite):
         project_invariants(f, w, psi, means, quadratic=jnp.asarray(infinite))
     inside = jax.jit(lambda s: project_invariants(f, w, psi, means, quadratic=s).status)
     assert int(inside(infinite)) == Status.NOT_FINITE
+
+
+@pytest.mark.parametrize("argument", [0, 1, 2])
+def test_error_under_an_eager_gradient_is_the_same_sentence(argument):
+    f, w, psi, _, means, form = draw((2, 2, 33), set(), 0)
+
+    def total(values, means, form):
+        got = project_invariants(values, w, psi, means, quadratic=form)
+        return jnp.sum(got.values)
+
+    given = [jnp.asarray(a) for a in (f, means, 1e-3 * form)]
+    with pytest.raises(ValueError, match=r"quadratic = .* is below .* can have, "):
+        jax.grad(total, argument)(*given)
 
 
 def test_directions_that_vanish_are_refused():

@@ -220,6 +220,18 @@ def test_targets_outside_of_the_hull_are_refused():
         project_positive(f, w, mean=1.0, moments=x[None], means=[outside])
 
 
+def test_errors_under_an_eager_gradient_are_the_same_sentences():
+    f, w, rng = draw(33, 0.0, 1.0, 9)
+    x = rng.uniform(-1.0, 1.0, 33)
+    total = lambda **given: (
+        lambda f: jnp.sum(project_positive(f, w, mean=1.0, **given).values)
+    )
+    with pytest.raises(ValueError, match="it must be above 1 and below"):
+        jax.grad(total(second_moment=1e6))(jnp.asarray(f))
+    with pytest.raises(ValueError, match="interior of the convex hull"):
+        jax.grad(total(moments=x[None], means=[2.0]))(jnp.asarray(f))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -24,6 +24,7 @@ from ._frozen import save_frozen as save_frozen
 from ._frozen import tabulate as tabulate
 from ._group import GroupMoments as GroupMoments
 from ._group import Orthonormalised as Orthonormalised
+from ._group import check_definite as check_definite
 from ._group import check_independent as check_independent
 from ._group import forward_substitution as forward_substitution
 from ._group import orthonormalised as orthonormalised

@@ -35,8 +35,9 @@ from ._scale import (
 
 # Test functions whose part outside the span of those before is smaller than this, in
 # the norm of the rule, count as dependent: their Gram matrix, scaled to unit diagonal,
-# has a condition of 1e12.
-_DEPENDENT = 1e-6
+# has a condition of 1e12. In single precision rounding alone leaves a part that is
+# larger, whose square is a few units of it.
+_DEPENDENT, _ROUNDING = 1e-6, 32.0
 
 # Coefficients below this, of functions of norm one, are not named in a dependence.
 _NAMED = 1e-3
@@ -66,6 +67,13 @@ class Orthonormalised(NamedTuple):
     norms: Array
     first: Array
     second: Array
+
+    @property
+    def is_independent(self) -> Array:
+        """Whether no function depends on those before."""
+        xp = namespace(self.first)
+        left = xp.diagonal(self.first)
+        return xp.all(left >= _least_part(float(xp.finfo(left.dtype).eps)))
 
     def __call__(self, rows: Array) -> Array:
         """Apply it to the psi_k, or to their targets, these on the first axis."""
@@ -97,12 +105,21 @@ def orthonormalised(
     return once._replace(second=factor(again(once)))
 
 
-def check_independent(names: list[str], gram: np.ndarray) -> None:
+def _least_part(rounding: float) -> float:
+    """The part of a function of norm one outside the span of others, below which it
+    depends on them, in sums with this unit of rounding."""
+    return max(_DEPENDENT, float(np.sqrt(_ROUNDING * rounding)))
+
+
+def check_independent(
+    names: list[str], gram: np.ndarray, rounding: float = 0.0
+) -> None:
     """Raise `ValueError` that names the first invariant which depends on those before.
 
     **Arguments:**
 
     - `gram`: `Q[psi_k^T R^-1 psi_l]`.
+    - `rounding`: the unit of rounding of its sums, where that is not double precision.
     """
     norms = np.sqrt(np.diag(gram))
     for name, norm in zip(names, norms, strict=True):
@@ -115,12 +132,39 @@ def check_independent(names: list[str], gram: np.ndarray) -> None:
         before = scaled[:k, :k]
         share = np.linalg.lstsq(before, scaled[:k, k], rcond=None)[0]
         left = 1.0 - 2.0 * share @ scaled[:k, k] + share @ before @ share
-        if left < _DEPENDENT**2:
+        if left < _least_part(rounding) ** 2:
             others = [n for n, c in zip(names, share, strict=False) if abs(c) > _NAMED]
             raise ValueError(
                 f"{names[k]} depends on {', '.join(others)} on the nodes of the rule: "
                 f"leave one of them out"
             )
+
+
+def check_definite(
+    name: str, matrices: np.ndarray, rounding: float, first: int = 0
+) -> None:
+    """Raise `ValueError` that names the first of some symmetric matrices, one for each
+    node, that is not positive definite.
+
+    **Arguments:**
+
+    - `rounding`: the unit of rounding of their entries. An eigenvalue of no more than
+        that may be zero. (Of the matrix with unit diagonal: components may have very
+        different sizes.)
+    - `first`: the number of the first node.
+    """
+    n = matrices.shape[-1]
+    diagonal = np.diagonal(matrices, axis1=1, axis2=2)
+    sizes = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    scaled = matrices / (sizes[:, :, None] * sizes[:, None, :])
+    good = (diagonal > 0.0).all(1) & (np.linalg.eigvalsh(scaled)[:, 0] > n * rounding)
+    if not good.all():
+        node = int(np.argmin(good))
+        least = np.linalg.eigvalsh(matrices[node])[0]
+        raise ValueError(
+            f"{name} must be positive definite on every node, got an eigenvalue of "
+            f"{least:.3g} on node {first + node}"
+        )
 
 
 class GroupMoments(NamedTuple):
@@ -167,6 +211,18 @@ class GroupMoments(NamedTuple):
             square=self.square + (step * (2.0 * cross + moved)).sum(-1),
         )
         return out if self.cross is None else out._replace(cross=cross + moved)
+
+    def least(self, means: Array) -> Array:
+        """The least quadratic form `<l + a g, l + a g>` with these targets of the test
+        functions: `<l, l>`; along given directions at `a = -<g, l>/<g, g>`."""
+        dot = lambda a, b: (a * b).sum(-1)
+        if self.overlaps is None:
+            return dot(means, means)
+        assert self.cross is not None
+        xp, left = namespace(means), self.cross - self.residual @ self.overlaps
+        raw = self.square - dot(self.residual, self.cross + left)
+        gain = dot(means, left) ** 2 / xp.where(raw > 0.0, raw, 1.0)
+        return dot(means, means @ self.overlaps) - xp.where(raw > 0.0, gain, 0.0)
 
     def merged(self, other: "GroupMoments", pivot: Array) -> "GroupMoments":
         """The moments of two parts of a rule together, about a pivot."""

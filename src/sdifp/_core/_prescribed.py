@@ -13,6 +13,7 @@ from ..invariants import (
     SquaredNorm,
     Target,
     Variance,
+    invariants_from,
 )
 from ._scale import Status
 
@@ -169,7 +170,7 @@ def prescribe(
     - `support`: the components on which a linear invariant does not vanish.
     """
     found = [i for c in _SHORT for i in _from_short(c, short.get(c.kind), components)]
-    found += [_on_component(i, components) for i in invariants]
+    found += [_on_component(i, components) for i in invariants_from(invariants)]
     # In the order of the short form, component by component, and others at the end.
     order: dict[type, int] = {kind: k for k, kind in enumerate(_SHORT)}
     found.sort(key=lambda i: (i.index, order.get(type(i), len(order))))
@@ -286,11 +287,6 @@ def _from_short(
 
 def _on_component(invariant: Invariant, components: int | None) -> Invariant:
     """An invariant of the user's, with its components checked."""
-    if not isinstance(invariant, Invariant):
-        raise TypeError(
-            f"invariants must hold Mass, SquaredNorm, Moment, Quadratic or other "
-            f"invariants, got {invariant!r}"
-        )
     count = components or 1
     several = invariant.only is None and count > 1
     if several and isinstance(invariant, Variance):

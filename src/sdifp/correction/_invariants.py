@@ -24,6 +24,7 @@ from .._core import (
     GroupMoments,
     RelativeFloor,
     Status,
+    check_definite,
     check_independent,
     orthonormalised,
     solve_group,
@@ -147,9 +148,18 @@ def project_invariants(
         if isinstance(square, np.ndarray) and isinstance(targets, np.ndarray):
             # In double precision, whatever comes after.
             free = np.asarray(square - np.sum(targets**2, -1)) if chi is None else None
-    out = _project(jnp.asarray(values), basis, targets, square, free, digits, floor)
+    out, least = _project(
+        jnp.asarray(values), basis, targets, square, free, digits, floor
+    )
     if throw and is_concrete(out.status):
-        _raise_unless_met(np.asarray(out.status), values, targets, square, free)
+        if isinstance(targets, np.ndarray) and chi is None:
+            least = jnp.asarray(np.sum(targets**2, -1))
+        # Under an eager `grad` the numbers are known, but wrapped: unwrap them.
+        known = jax.tree.map(
+            lambda a: jax.lax.stop_gradient(a) if isinstance(a, jax.Array) else a,
+            (values, targets, square, least),
+        )
+        _raise_unless_met(np.asarray(out.status), *known)
     return out
 
 
@@ -162,7 +172,7 @@ def _project(
     free: Numbers | None,
     digits: Numbers,
     floor: RelativeFloor | AbsoluteFloor,
-) -> InvariantProjection:
+) -> tuple[InvariantProjection, Array]:
     dtype, batch = accumulator(), values.shape[:-2]
     f = values.astype(dtype)
     tested = lambda g: jnp.einsum("pnm,...nm,m->...p", basis.tests, g, basis.weights)
@@ -176,9 +186,10 @@ def _project(
         cross = basis.product(each, jnp.expand_dims(centred, -3))
         sums = sums._replace(cross=cross, overlaps=overlaps)
     full = lambda a, shape: jnp.broadcast_to(jnp.asarray(a, dtype), (*batch, *shape))
+    wanted = full(means, (len(basis.tests),))
     found = solve_group(
         sums,
-        means=full(means, (len(basis.tests),)),
+        means=wanted,
         quadratic=None if quadratic is None else full(quadratic, ()),
         free=None if free is None else full(free, ()),
         rounding=digits * float(jnp.finfo(dtype).eps),
@@ -188,7 +199,7 @@ def _project(
     corrected = _applied(found, centred, spread).astype(values.dtype)
     fits = jnp.all(jnp.isfinite(corrected), axis=(-2, -1))
     status = jnp.where(fits, found.status, Status.NOT_FINITE).astype(jnp.int32)
-    return InvariantProjection(corrected, found.scale, status)
+    return InvariantProjection(corrected, found.scale, status), sums.least(wanted)
 
 
 def _applied(
@@ -266,13 +277,7 @@ def _check_metric(metric: np.ndarray) -> None:
     by_node = np.moveaxis(metric, -1, 0)
     if not np.allclose(by_node, np.swapaxes(by_node, 1, 2), rtol=1e-12, atol=0.0):
         raise ValueError("metric must be symmetric on every node")
-    least = np.linalg.eigvalsh(by_node)[:, 0]
-    if not np.all(least > 0.0):
-        node = int(np.argmin(least))
-        raise ValueError(
-            f"metric must be positive definite on every node, got an eigenvalue of "
-            f"{least[node]:.3g} on node {node}"
-        )
+    check_definite("metric", by_node, float(np.finfo(float).eps))
 
 
 def _raise_unless_met(
@@ -280,7 +285,7 @@ def _raise_unless_met(
     values: Numbers,
     means: Numbers,
     quadratic: Numbers | None,
-    free: np.ndarray | None,
+    least: Numbers,
 ) -> None:
     """Say for the first field of the batch what is wrong with it."""
     bad = np.argwhere(status >= Status.DEGENERATE)
@@ -300,8 +305,7 @@ def _raise_unless_met(
     elif found == Status.UNDERFLOW:
         reason = "the field, or its square, underflows its dtype; rescale it"
     else:
-        reason = f"{wanted} is below the least that a field with these moments can have"
-        if free is not None:
-            reason += f", {one(quadratic) - one(free):g}"
+        reason = f"{wanted} is below the least that a field with these moments can "
+        reason += f"have, {one(least):g}"
     where = f" of field {at} of the batch" if at else ""
     raise ValueError(f"the targets{where} cannot be met: {reason}")

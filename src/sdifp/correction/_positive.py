@@ -128,7 +128,9 @@ def project_positive(
         tilt = tilt @ tests.change(np.eye(len(psi)))
     out = PositiveProjection(u, power, tilt, status)
     if throw and is_concrete(status) and status.size:
-        first = values.reshape(-1, size)[np.argmax(np.asarray(status).reshape(-1))]
+        # Under an eager `grad` the numbers are known, but wrapped: unwrap them.
+        known = jax.lax.stop_gradient(jnp.asarray(values)).reshape(-1, size)
+        first = known[int(np.argmax(np.asarray(status).reshape(-1)))]
         _raise_unless_met(np.asarray(status), first, w, ratio, targets)
     return out
 

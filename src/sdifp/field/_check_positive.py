@@ -5,18 +5,20 @@ from ..invariants import Mass, Moment, SquaredNorm, Variance
 from ._positive import ByExponent
 
 
-def check_positive_field(
-    family: ByExponent,
-    shape: tuple[int, ...],
-    floor: RelativeFloor | AbsoluteFloor,
-) -> None:
-    """Raise `ValueError` for targets and options that a positive network of this shape
-    does not allow."""
+def check_one_component(shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` for a network with an output of another shape."""
     if shape:
         raise ValueError(
             f"net must return one number to be positive, got shape {shape}; correct "
             f"its components by themselves"
         )
+
+
+def check_positive_field(
+    family: ByExponent, floor: RelativeFloor | AbsoluteFloor
+) -> None:
+    """Raise `ValueError` for targets and options that a positive network does not
+    allow."""
     if family.profile is not None:
         raise ValueError(
             f"profile must be left out for a positive field, which is not shifted, got "

@@ -22,7 +22,7 @@ from ..invariants import Invariant, entries, time_list
 from ..quadrature import QuadratureRule
 from ._certificate import check_densities
 from ._check_groups import check_groups
-from ._check_positive import check_positive_field
+from ._check_positive import check_one_component, check_positive_field
 from ._components import ByComponent
 from ._family import Family
 from ._field import ConservedField
@@ -92,6 +92,8 @@ def conserve(
         2.5000
     """
     shape, has_time = _output_shape(net, rule)
+    if isinstance(net, Positive):
+        check_one_component(shape)
     gradient.check(rule)
     check_volume(rule.domain.log_volume, jnp.result_type(float).name)
     prescribed = prescribe(
@@ -109,7 +111,7 @@ def conserve(
     family: Family
     if isinstance(net, Positive):
         family = ByExponent(prescribed, profile, net.map)
-        check_positive_field(family, shape, floor)
+        check_positive_field(family, floor)
         groups = ByGroup(prescribed, None, RelativeFloor()).functions
         with _eager(rule):
             check_groups(groups, rule, _first(times), has_time, volume)

@@ -149,7 +149,7 @@ class ByGroup(Family):
         if not functions.is_oblique:
             # On the whole rule the coupling is the identity.
             sums = sums._replace(overlaps=None, cross=None)
-        return solve_group(
+        found = solve_group(
             sums,
             means=means,
             quadratic=None if quadratic is None else jnp.asarray(mean(quadratic), kind),
@@ -157,6 +157,12 @@ class ByGroup(Family):
             floor=self.floor,
             field=jnp.finfo(dtype),
         )
+        if basis.change is None:
+            return found
+        status = jnp.where(
+            basis.change.is_independent, found.status, int(Status.NOT_FINITE)
+        )
+        return found._replace(status=status.astype(found.status.dtype))
 
     def slice(
         self, net: Callable[..., Array], time: Array | None, dimension: int, found: Any
@@ -291,6 +297,8 @@ class GroupSlice(FieldSlice):
                 "the network is not finite on the nodes, the corrected field overflows "
                 "its dtype, or the weights depend on each other there"
             )
+            if self._is_dependent(self.prescribed.groups.index(group)):
+                reason = "the weights depend on each other on the nodes"
             reason = f"{bad[0]} is not finite" if bad else reason
         elif status == Status.DEGENERATE:
             what = "a combination of the weights" if group.linear else "zero"
@@ -306,16 +314,23 @@ class GroupSlice(FieldSlice):
         when = "" if t is None else f" at t = {t:g}"
         return ValueError(f"the targets of {group.names} cannot be met{when}: {reason}")
 
+    def _is_dependent(self, which: int) -> bool:
+        """Whether the weights of a group are known to depend on each other."""
+        change = self.corrections[which].basis.change
+        if change is None or not is_concrete(change.first):
+            return False
+        return bool(jnp.isfinite(change.norms).all() & ~change.is_independent)
+
     def _least(self, which: int, at: int) -> float | None:
         """The least quadratic form, for entry `at` of a batch."""
-        if self.family.functions[which].is_oblique:
-            return None
+        sums = self.moments.parts[which]
         level = self.corrections[which].correction.level
-        found = np.asarray(level) if is_concrete(level) else None
-        if found is None or not found.shape[-1]:
+        if not all(map(is_concrete, jax.tree.leaves((sums, level)))):
             return None
-        rows = found.reshape(-1, found.shape[-1])
-        return float(np.sum(rows[min(at, len(rows) - 1)] ** 2))
+        if not level.shape[-1]:
+            return None
+        found = np.asarray(sums.least(level)).reshape(-1)
+        return float(found[min(at, len(found) - 1)])
 
     def gauge_rows(self) -> Float[Array, " n"]:
         rows = []

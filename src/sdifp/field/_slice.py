@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from .._checks import is_concrete
 from .._core import Prescribed, Status
 from .._mesh import device_local
-from ..invariants import Target
+from ..invariants import Target, value_of
 from ._protocol import DeterministicField, Expansion, Profile
 
 Times = ArrayLike | Sequence[float]
@@ -170,15 +170,14 @@ def target_at(target: Target, t: Array | float | None) -> Array | float:
     """The target at time t: a number as a Python float, which keeps its digits."""
     # A function of an array, as it is promised one.
     time = None if t is None else jnp.asarray(t, jnp.result_type(float, t))
-    value = target.value(time)
-    if isinstance(value, float):
-        return value
-    out = jnp.asarray(value, jnp.result_type(float))
-    if out.shape != ():
-        raise ValueError(
-            f"{target.name} must return one number at each time, got shape {out.shape}"
-        )
-    return out
+    if not callable(target.given):
+        return target.given
+    value = value_of(
+        target.name, target.given, {"t": time}, [()], "one real number at each time"
+    )
+    if isinstance(value, int | float | np.number):
+        return float(value)
+    return jnp.asarray(value, jnp.result_type(float))
 
 
 def double_target_at(target: Target, t: float | None) -> float:

@@ -4,6 +4,7 @@ One class per file. Nothing here depends on JAX or PyTorch.
 """
 
 from ._arguments import parameters as parameters
+from ._arguments import shown as shown
 from ._arguments import value_of as value_of
 from ._density import Density as Density
 from ._dirichlet_energy import DirichletEnergy as DirichletEnergy
@@ -23,6 +24,7 @@ from ._invariant import Target as Target
 from ._invariant import WeightedInvariant as WeightedInvariant
 from ._invariant import densities as densities
 from ._invariant import entries as entries
+from ._invariant import invariants_from as invariants_from
 from ._invariant import read_rows as read_rows
 from ._invariant import relative_error as relative_error
 from ._invariant import time_list as time_list

@@ -6,6 +6,12 @@ from typing import Any
 
 import numpy as np
 
+# What users call the derivative in time.
+_RATES = ("u_t", "ut", "u_dot", "dudt", "du_dt", "rate", "velocity")
+
+# Characters of what was given, in an error.
+_LONGEST = 120
+
 
 def needed_arguments(function: Callable[..., Any]) -> list[str]:
     """The names of the positional arguments that have no default; none where the
@@ -13,6 +19,22 @@ def needed_arguments(function: Callable[..., Any]) -> list[str]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     known = parameters(function)
     return [p.name for p in known if p.kind in kinds and p.default is p.empty]
+
+
+def time_derivative_hint(names: Collection[str]) -> str:
+    """What to do about an integral that asks for the derivative in time."""
+    if not set(names) & set(_RATES):
+        return ""
+    return (
+        "; for one with the time derivative of u, write the equation as a first-order "
+        "system of (u, v)"
+    )
+
+
+def shown(given: Any) -> str:
+    """What was given, in one line of an error."""
+    text = " ".join(repr(given).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -38,16 +60,17 @@ def value_of(
     **Arguments:**
 
     - `label`: what the function is called in the sentence.
-    - `given`: its arguments by name, that of the point among them.
+    - `given`: its arguments by name, those of one point or time.
     - `wanted`: the value in words.
     - `by_name`: whether they are given by name.
     """
     try:
         found = function(**given) if by_name else function(*given.values())
     except Exception as error:
+        what = "time" if [*given] == ["t"] else "point"
         first = str(error).strip().splitlines()
         raise ValueError(
-            f"{label} cannot be evaluated with ({', '.join(given)}) at one point: "
+            f"{label} cannot be evaluated with ({', '.join(given)}) at one {what}: "
             f"{first[0] if first else type(error).__name__}"
         ) from error
     known = isinstance(found, int | float) or hasattr(found, "dtype")

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ._arguments import parameters, value_of
+from ._arguments import parameters, time_derivative_hint, value_of
 from ._integral import unknown_arguments
 from ._invariant import At, Invariant, check_function
 
@@ -47,7 +47,7 @@ class Density(Invariant):
             given = ", ".join(p.name for p in parameters(self.function))
             raise ValueError(
                 f"function of {self.name} must take arguments named x, t, u or grad, "
-                f"got one of ({given})"
+                f"got one of ({given}){time_derivative_hint(other)}"
             )
         object.__setattr__(self, "needs_gradient", "grad" in self._takes)
 

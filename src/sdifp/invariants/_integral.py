@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ._arguments import parameters, value_of
+from ._arguments import parameters, time_derivative_hint, value_of
 
 # Of a density, in this order; y is the variable of integration of a kernel.
 _ARGUMENTS = ("x", "y", "t", "u", "grad")
@@ -44,6 +44,7 @@ class Integral:
             raise ValueError(
                 f"integral {self.name} must be a function of u or grad, and besides of "
                 f"x, y or t if it needs them, got one of ({given})"
+                f"{time_derivative_hint(other)}"
             )
 
     @property

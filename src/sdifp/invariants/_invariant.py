@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ._arguments import needed_arguments
+from ._arguments import needed_arguments, shown
 
 Array = Any
 
@@ -32,7 +32,7 @@ class Target:
         if array.shape != () or not np.issubdtype(array.dtype, np.number):
             raise ValueError(
                 f"{name} must be a number or a function of t for each component, got "
-                f"{given!r}"
+                f"{shown(given)}"
             )
         if np.iscomplexobj(array) or not np.isfinite(array):
             raise ValueError(f"{name} must be real and finite, got {given!r}")
@@ -56,6 +56,20 @@ class Target:
 
     def __repr__(self) -> str:
         return repr(self.given)
+
+
+def invariants_from(given: Any) -> tuple["Invariant", ...]:
+    """Invariants as a user gives them, in a list."""
+    single = isinstance(given, Invariant) or not hasattr(given, "__iter__")
+    every = (given,) if single else tuple(given)
+    wrong = [one for one in every if single or not isinstance(one, Invariant)]
+    if wrong:
+        what = "be a list of" if single else "hold"
+        raise TypeError(
+            f"invariants must {what} Mass, SquaredNorm, Moment, Quadratic or other "
+            f"invariants, got {shown(wrong[0])}"
+        )
+    return every
 
 
 class At(NamedTuple):
@@ -240,7 +254,7 @@ def check_function(name: Any, argument: str, given: Any) -> None:
             f"name must have at most {_LONGEST} characters, got {len(name)}: {name!r}"
         )
     if not callable(given):
-        raise TypeError(f"{argument} of {name} must be a function, got {given!r}")
+        raise TypeError(f"{argument} of {name} must be a function, got {shown(given)}")
     try:
         hash(given)
     except TypeError:

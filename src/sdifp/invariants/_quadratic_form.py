@@ -6,11 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ._arguments import needed_arguments, value_of
+from ._arguments import needed_arguments, time_derivative_hint, value_of
 from ._invariant import At, Invariant, check_named
-
-# What users call the derivative in time.
-_RATES = ("u_t", "ut", "dudt", "du_dt", "rate", "velocity")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +42,11 @@ class QuadraticForm(Invariant):
     def __post_init__(self) -> None:
         check_named(self, "form")
         names = needed_arguments(self.form) or ["u", "grad"]
-        if len(names) not in (2, 3) or set(names) & set(_RATES):
+        hint = time_derivative_hint(names)
+        if len(names) not in (2, 3) or hint or "t" in names:
             raise ValueError(
                 f"form of {self.name} must be a function of (u, grad) or of (u, grad, "
-                f"x), got one of ({', '.join(names)}); for an energy with the time "
-                f"derivative of u, write the equation as a first-order system of (u, v)"
+                f"x), got one of ({', '.join(names)}){hint}"
             )
 
     @property
@@ -71,6 +68,23 @@ class QuadraticForm(Invariant):
             f"one real number, of u of shape {np.shape(u)} and grad of shape "
             f"{np.shape(gradient)}",
         )
+
+    def check_indices(self, components: int, dimension: int) -> None:
+        """Raise `ValueError` if the form asks for entries that u or its gradient do not
+        have. JAX takes the last one in place of them, NumPy does not."""
+        shape = (components, dimension)
+        given = (np.ones(components), np.ones(shape), np.ones(dimension))
+        try:
+            self.form(*given[: len(needed_arguments(self.form)) or 2])
+        except IndexError as error:
+            raise ValueError(
+                f"form of {self.name} must take u of shape ({components},) and grad of "
+                f"shape {shape}, the derivatives in x alone: {error}"
+                f"{time_derivative_hint(['u_t'])}"
+            ) from error
+        except Exception:
+            # What else NumPy cannot evaluate, JAX may.
+            return
 
     def density(self, at: At) -> Any:
         own = np.asarray(self.among(at.u.shape[-1]))

@@ -13,7 +13,7 @@ from jaxtyping import Array
 from .._checks import check_real, output_of
 from .._domain import Box
 from ..field import TargetLike, check_densities, means_of, target_at
-from ..invariants import Integral, Invariant, Mass, SquaredNorm
+from ..invariants import Integral, Invariant, Mass, SquaredNorm, invariants_from
 from ..operators import Functional, Residual
 from ..quadrature import QuadratureRule, rule_for
 
@@ -88,8 +88,9 @@ class Problem:
         of `sdifp.invariants`; their targets are numbers or functions of t. One without
         a target, such as a `Density`, is measured and not enforced.
     - `reference`: the solution, a function of one point and one time (of one point, if
-        steady), if known; it returns what the initial data return. Where there are several solutions, such as u and -u, a tuple
-        of functions; errors are relative to the nearest of them.
+        steady), if known; it returns what the initial data return. Where there are
+        several solutions, such as u and -u, a tuple of functions; errors are relative
+        to the nearest of them.
     - `name`: for tables and messages; by default, that of the file which `sdifp train`
         is given.
     - `mass`, `squared_norm`: the short form of `Mass` and `SquaredNorm`.
@@ -156,6 +157,7 @@ class Problem:
         if not isinstance(description, str):
             raise TypeError(f"description must be a string, got {description!r}")
         short = ((Mass, mass), (SquaredNorm, squared_norm))
+        own = invariants_from(invariants)
         found = _conditions(conditions)
         initial, dirichlet, neumann = (
             found.get(kind) for kind in (Initial, Dirichlet, Neumann)
@@ -166,7 +168,7 @@ class Problem:
             "equation": equation,
             "conditions": tuple(conditions),
             "interval": _interval(interval, initial, conditions, equation),
-            "invariants": (*(i(v) for i, v in short if v is not None), *invariants),
+            "invariants": (*(i(v) for i, v in short if v is not None), *own),
             "reference": known,
             "name": name,
             "positive": _boolean("positive", positive),
@@ -511,12 +513,6 @@ def component_units(
 def _check_invariants(
     invariants: tuple[Invariant, ...], components: tuple[str, ...]
 ) -> None:
-    for invariant in invariants:
-        if not isinstance(invariant, Invariant):
-            raise TypeError(
-                f"invariants must hold Mass, SquaredNorm, Moment or other invariants, "
-                f"got {invariant!r}"
-            )
     names = [invariant.name for invariant in invariants]
     for invariant in invariants:
         named = invariant.only

@@ -18,9 +18,9 @@ from ._gradient import Subsampled as Subsampled
 from ._integrals import Jets as Jets
 from ._integrals import integrals_at as integrals_at
 from ._integrals import jets_at as jets_at
-from ._integrals import value_and_gradient as value_and_gradient
 from ._integrals import sum_at as sum_at
 from ._integrals import sums_at as sums_at
+from ._integrals import value_and_gradient as value_and_gradient
 from ._interpolated import Interpolated as Interpolated
 from ._lagged import Lagged as Lagged
 from ._positive_network import Positive as Positive

@@ -88,8 +88,9 @@ class Problem:
         of `sdifp.invariants`; their targets are numbers or functions of t. One without
         a target, such as a `Density`, is measured and not enforced.
     - `reference`: the solution, a function of one point and one time (of one point, if
-        steady), if known; it returns what the initial data return. Where there are several solutions, such as u and -u, a tuple
-        of functions; errors are relative to the nearest of them.
+        steady), if known; it returns what the initial data return. Where there are
+        several solutions, such as u and -u, a tuple of functions; errors are relative
+        to the nearest of them.
     - `name`: for tables and messages; by default, that of the file which `sdifp train`
         is given.
     - `mass`, `squared_norm`: the short form of `Mass` and `SquaredNorm`.

@@ -151,8 +151,8 @@ class StepObjective(eqx.Module):
         problem, recipe = self.window.problem, self.window.recipe
         equation = self._equation
         roots = equation.roots
-        residual: Row = lambda u, x, t, **known: roots * equation.at_point(
-            u, x, t, known
+        residual: Row = lambda u, x, t, **known: (
+            roots * equation.at_point(u, x, t, known)
         )
         known = self.known(field, flat)
         families: list[Any] = [(residual, self.x, self.t, 1.0, known)]

@@ -1,7 +1,6 @@
 """Weights of the residuals of a system, measured before the first step."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float

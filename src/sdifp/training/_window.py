@@ -100,9 +100,7 @@ def begin_window(
     if not recipe.hard_initial:
         u0, v0 = None, None
     # The network itself is put in at each step: any function stands in for it here.
-    ansatz: Any = Ansatz(
-        _Zero(problem.shape), u0, v0, start, length, problem.profile
-    )
+    ansatz: Any = Ansatz(_Zero(problem.shape), u0, v0, start, length, problem.profile)
     if problem.positive:
         ansatz = positive(ansatz)
     begin = (initial, velocity, start)

@@ -156,9 +156,7 @@ class MLP:
             rest = eqx.nn.MLP(size, "scalar", *shape, key=for_rest)
         elif self.separate:
             keys = jax.random.split(for_rest, components)
-            rest = Apart(
-                tuple(eqx.nn.MLP(size, "scalar", *shape, key=k) for k in keys)
-            )
+            rest = Apart(tuple(eqx.nn.MLP(size, "scalar", *shape, key=k) for k in keys))
         else:
             rest = eqx.nn.MLP(size, components, *shape, key=for_rest)
         known = None if duration is None else float(duration)

@@ -231,7 +231,8 @@ def audit_command(
     training = sdifp.train(
         built.problem, sdifp.training.SDIFP(), recipe=built.recipe, check=False, key=key
     )
-    residual = built.problem.residual
+    # With the weights that a training of a system has measured.
+    residual = training.window.residual
     own, box = built.recipe.points, built.problem.domain
     if built.problem.is_steady:
         x, t = own.draw_steady(key, box), None

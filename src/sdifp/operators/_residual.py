@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import is_concrete
@@ -27,11 +28,12 @@ def _weights(given: Any) -> Array | None:
         return None
     try:
         weights = jnp.asarray(given)
+        # By NumPy, for inside `jit` what JAX computes is not known.
+        numbers = np.asarray(given, float) if is_concrete(weights) else np.ones(1)
         weights = weights.astype(jnp.result_type(float, weights))
     except (TypeError, ValueError):
-        weights = jnp.zeros(())
-    known = is_concrete(weights)
-    good = not known or bool(jnp.all((weights > 0.0) & jnp.isfinite(weights)))
+        weights, numbers = jnp.zeros(()), np.zeros(())
+    good = np.all((numbers > 0.0) & np.isfinite(numbers))
     if weights.ndim != 1 or not weights.size or not good:
         raise ValueError(
             f"weights must be finite and positive, one for each residual of a system, "
@@ -175,10 +177,12 @@ class Residual(eqx.Module):
         """The shape of the residual of u at one point: () or, of several, (m,)."""
         return self.operator.shape(output_shape(u, batch))
 
-    @property
-    def roots(self) -> Float[Array, " m"] | float:
-        """Of the weights; 1 without any."""
-        return 1.0 if self.weights is None else jnp.sqrt(self.weights)
+    def scaled(self, values: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Values of the residual times the roots of the weights, if it has any."""
+        if self.weights is None:
+            return values
+        roots = jnp.sqrt(self.weights).astype(values.dtype)
+        return values * jnp.broadcast_to(roots, values.shape)
 
     def weighted(self, weights: Float[Array, " m"]) -> "Residual":
         """The same with weights."""

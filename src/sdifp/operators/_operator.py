@@ -81,8 +81,8 @@ class Operator(eqx.Module):
         for shape in shapes:
             if shape[1] != n:
                 raise ValueError(
-                    f"a matrix in front of an operator must have one column for each "
-                    f"component of u, {n}, got shape {shape}"
+                    f"a matrix in front of an operator must have a column for each of "
+                    f"the {n} components of u, got shape {shape}"
                 )
             if shape[0] != shapes[0][0]:
                 raise ValueError(

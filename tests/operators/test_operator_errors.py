@@ -196,7 +196,7 @@ def test_factors_that_are_functions(factor):
 
 
 def test_factors_that_are_arrays():
-    message = r"multiplied by one finite number, got .*\[1\., 1\.\]"
+    message = r"multiplied by one finite number, got .*\[1\., 1\.\].*matrix @ operator"
     fails(TypeError, message, lambda: LAPLACIAN * jnp.ones(2))
     fails(TypeError, message, lambda: jnp.ones(2) * LAPLACIAN)
     fails(TypeError, message, lambda: LAPLACIAN * np.ones(2))
@@ -226,18 +226,21 @@ def test_functions_that_are_none(u):
 
 def test_functions_with_other_values():
     at = lambda u: lambda: LAPLACIAN(u)(X)
-    message = r"one JAX number for one point of shape \(4,\), got shape \(4,\); .*\[k\]"
-    fails(ValueError, message, at(jnp.sin))
-    fails(ValueError, r"got shape \(1,\)", at(lambda x: x[:1]))
-    fails(
-        ValueError,
-        "u must return one JAX number .*, got tuple",
-        at(lambda x: (x[0], 1.0)),
-    )
-    message = "u must return a floating-point number, got"
+    message = r"one JAX number for one point of shape \(4,\), or a vector .*, got"
+    fails(ValueError, rf"{message} shape \(2, 2\)", at(lambda x: x.reshape(2, 2)))
+    fails(ValueError, rf"{message} shape \(0,\)", at(lambda x: x[:0]))
+    fails(ValueError, f"u must return {message} tuple", at(lambda x: (x[0], 1.0)))
+    message = "u must return floating-point numbers, got"
     fails(TypeError, message + " bool", at(lambda x: x[0] > 0.0))
     fails(TypeError, message + " int", at(jnp.argmax))
-    fails(TypeError, message + " complex", at(lambda x: 1j * x[0]))
+    message = "u must return real numbers, got complex128: write .* two real components"
+    fails(TypeError, message, at(lambda x: 1j * x[0]))
+    fails(TypeError, message, at(lambda x: 1j * x))
+
+
+def test_vectors_of_components_are_accepted():
+    np.testing.assert_allclose(LAPLACIAN(jnp.sin)(X), -jnp.sin(X), rtol=1e-12)
+    assert LAPLACIAN(lambda x: x[:1])(X).shape == (1,)
 
 
 def test_functions_that_want_a_time_or_none():
@@ -273,7 +276,7 @@ def test_fields():
     message = "t must be left out: u is at one time already, got 0.3"
     fails(ValueError, message, LAPLACIAN(moving.at(0.1)), X[:2], 0.3)
     vector = sdifp.conserve(lambda x: jnp.sin(x), rule, [1.0, 2.0])
-    fails(ValueError, "u must return one JAX number", LAPLACIAN(vector), X[:2])
+    assert LAPLACIAN(vector)(X[:2]).shape == (2,)
 
 
 @pytest.mark.parametrize("shape", [(), (2, 2, 2, 4), (0,), (0, 4), (3, 0)])
@@ -389,3 +392,62 @@ def test_integers_of_numpy_and_sums_of_lists():
     assert LAPLACIAN.sample(KEY, np.int64(1)).samples[0].n == 1
     u = lambda x: jnp.sum(x**2)
     assert float(total(u)(X)) == pytest.approx(2.0 * X.size + 2.0)
+
+
+MATRICES = [
+    (ValueError, r"array of numbers of shape \(residuals, components\)", np.ones(2)),
+    (ValueError, "of shape .residuals, components., got array", np.ones((2, 2, 1))),
+    (ValueError, r"must not be empty, got shape \(0, 2\)", np.ones((0, 2))),
+    (ValueError, "must be an array of numbers", np.array([["a", "b"]])),
+    (ValueError, "must be an array of numbers", np.ones((2, 2), bool)),
+    (TypeError, "must be real, got complex .* two real components", 1j * np.eye(2)),
+    (ValueError, "in front of an operator must be finite", np.full((2, 2), np.nan)),
+]
+
+
+@pytest.mark.parametrize(("error", "message", "matrix"), MATRICES)
+def test_matrices_that_are_none(error, message, matrix):
+    fails(error, message, lambda: matrix @ LAPLACIAN)
+
+
+def test_matrices_that_do_not_fit():
+    pair = lambda x: jnp.stack([smooth(x), x[0]])
+    three = np.ones((2, 3)) @ LAPLACIAN
+    message = r"a column for each of the 2 components of u, got shape \(2, 3\)"
+    fails(ValueError, message, three(pair), X)
+    fails(ValueError, "each of the 1 components of u, got", three(smooth), X)
+    both = np.ones((3, 2)) @ LAPLACIAN + LAPLACIAN
+    message = r"as many rows, got matrices of shapes \(2, 2\) and \(3, 2\)"
+    fails(ValueError, message, both(pair), X)
+    message = r"a matrix of shape \(2, 2\) cannot be in front of .* shape \(3, 2\)"
+    fails(ValueError, message, lambda: np.eye(2) @ (np.ones((3, 2)) @ LAPLACIAN))
+
+
+LOCALS = [
+    (lambda u, grad, x: [[u[0], u[1]]], r"array of 2 numbers .*, got shape \(1, 2\)"),
+    (lambda u, grad, x: [u[0], [u[1]]], "of 2 numbers .*, got a list; jnp.stack makes"),
+    (lambda u, grad, x: u[0], r"one for each residual, got shape \(\)"),
+    (lambda u, grad, x: grad, r"one for each residual, got shape \(2, 4\)"),
+    (lambda u, grad, x: None, "one for each residual, got None"),
+    (lambda u, grad, x: {"a": u}, "one for each residual, got a dict"),
+]
+
+
+@pytest.mark.parametrize(("local", "message"), LOCALS)
+def test_residuals_of_a_system_that_are_no_vectors(local, message):
+    pair = lambda x: jnp.stack([smooth(x), x[0]])
+    message = f"local must return an .*{message}"
+    fails(ValueError, message, sdifp.Residual(LAPLACIAN, local), pair, X)
+
+
+def test_complex_terms_and_wrong_weights():
+    pair = lambda x: jnp.stack([smooth(x), x[0]])
+    local = lambda u, grad, x: 1j * u
+    message = "local must return real numbers, got complex128: .* two real components"
+    fails(TypeError, message, sdifp.Residual(LAPLACIAN, local), pair, X)
+    three = sdifp.Residual(LAPLACIAN, weights=[1.0, 2.0, 3.0])
+    fails(ValueError, "for each residual .* there are 2, got 3", three, pair, X)
+    fails(ValueError, "for each residual .* there are 1, got 3", three, smooth, X)
+    for bad in ([1.0, -1.0], [1.0, np.inf], 2.0, [], "ab"):
+        make = lambda bad=bad: sdifp.Residual(LAPLACIAN, weights=bad)
+        fails(ValueError, "weights must be finite and positive, one for each", make)

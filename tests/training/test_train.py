@@ -441,7 +441,7 @@ def test_a_network_of_the_user_and_multipliers_that_move():
         (lambda x, t: x[0] * t, "network has no parameters to train"),
         (
             jax.tree_util.Partial(lambda p, x, t: (p * x) + t, jnp.ones(1)),
-            r"must return one number for a point of shape \(1,\) .*, got \(1,\)",
+            r"must return one number for a point of shape \(1,\) .*, got shape \(1,\)",
         ),
         (
             sdifp.training.MLP(3, 1).build(sdifp.Box.cube(2), 1.0, key=KEY),

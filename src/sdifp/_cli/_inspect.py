@@ -111,12 +111,13 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
 
     table = Table(box=None, pad_edge=False)
     table.add_column("run")
-    names, drifts, functionals = (
+    names, drifts, functionals, parts = (
         list(dict.fromkeys(name for row in rows for name in row[kind]))
-        for kind in ("errors", "drifts", "functional")
+        for kind in ("errors", "drifts", "functional", "l2_errors")
     )
     heads = [*functionals, *names, *(f"{name} drift" for name in drifts)]
-    for head in ("steps", "seconds", "L2", *heads, "on the rule"):
+    own_errors = [f"L2 of {name}" for name in parts]
+    for head in ("steps", "seconds", "L2", *own_errors, *heads, "on the rule"):
         table.add_column(Text(printable(head)), justify="right")
     for row in rows:
         errors = [row["errors"].get(name) for name in names]
@@ -127,6 +128,7 @@ def compare_command(runs: tuple[Path, ...], out: Path, as_json: bool) -> None:
             str(row["step"]),
             f"{row['seconds']:.0f}",
             _cell(row["l2_error"]),
+            *(_cell(row["l2_errors"].get(name)) for name in parts),
             *(_cell(value, ".8g") for value in values),
             *map(_cell, [*errors, row["on_rule"]]),
         )
@@ -229,7 +231,8 @@ def audit_command(
     training = sdifp.train(
         built.problem, sdifp.training.SDIFP(), recipe=built.recipe, check=False, key=key
     )
-    residual = built.problem.residual
+    # With the weights that a training of a system has measured.
+    residual = training.window.residual
     own, box = built.recipe.points, built.problem.domain
     if built.problem.is_steady:
         x, t = own.draw_steady(key, box), None

@@ -35,8 +35,9 @@ def predict_command(
 
     POINTS is a CSV file, with or without a line of names, or an NPY file: a column for
     each coordinate and, where the problem has time, one for that, which --time
-    replaces. The values are written beside them, as a column u more, or as an array of
-    their own in an NPY file.
+    replaces. The values are written beside them: as one more column, u, or as one for
+    each component of a system, with its name; or as an array of their own in an NPY
+    file, of shape (points, components) for a system.
     """
     read_config(run)
     table, names = read_points(points)
@@ -71,8 +72,10 @@ def predict_command(
             err=True,
         )
     values = predict(found.training, table)
-    write_values(out, table, values, head)
-    say(f"Wrote {len(values)} values to {out}")
+    own = found.problem.components
+    write_values(out, table, values, [*head, *own])
+    what = "values" if len(own) == 1 else f"values of {', '.join(own)}"
+    say(f"Wrote {len(values)} {what} to {out}")
 
 
 def read_points(file: Path) -> tuple[np.ndarray, list[str] | None]:
@@ -145,10 +148,13 @@ def _are_names(cells: list[str]) -> bool:
 def write_values(
     file: Path, table: np.ndarray, values: np.ndarray, head: list[str]
 ) -> None:
-    """The values, in a CSV file beside their points."""
+    """The values, in a CSV file beside their points, under the names of all columns."""
     if file.suffix == ".npy":
         np.save(file, values, allow_pickle=False)
         return
     rows = np.column_stack([table, values]).tolist()
-    lines = [",".join([*head, "u"]), *(",".join(map(repr, row)) for row in rows)]
-    file.write_text("\n".join(lines) + "\n")
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        # A name may hold a comma.
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(map(repr, row) for row in rows)

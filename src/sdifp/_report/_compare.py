@@ -16,6 +16,7 @@ from ._values import (
     errors_over_time,
     in_words,
     is_steady,
+    l2_errors,
     measured,
     numbers,
     prescribed,
@@ -42,6 +43,7 @@ def compare_rows(runs: Sequence[Saved]) -> list[dict[str, Any]]:
                 "method": run.result["method"],
                 "finished": run.result["finished"],
                 **{k: metrics[k] for k in ("step", "seconds", "loss", "l2_error")},
+                "l2_errors": l2_errors(run),
                 "errors": {name: worst_error(run, name) for name in prescribed(run)},
                 "drifts": {
                     name: worst_drift(run, name)

@@ -8,7 +8,7 @@ from matplotlib.figure import SubFigure
 
 from .._folder import Saved
 from ._style import CYCLE, FIELD, STYLES, plain
-from ._values import is_steady
+from ._values import components, is_steady
 
 # Images in a row.
 _COLUMNS = 3
@@ -17,10 +17,12 @@ _LINES, _IMAGES = 3.2, 2.7
 
 
 def height_of_fields(runs: Sequence[Saved]) -> float:
-    """In inches; zero where fields cannot stand side by side: they have a time or more
-    than two dimensions, or are saved at other points."""
+    """In inches; zero where fields cannot stand side by side: they have a time, several
+    components or more than two dimensions, or are saved at other points."""
     first = runs[0].solution.get("x")
     if first is None or not all(is_steady(run) for run in runs):
+        return 0
+    if any(len(components(run)) > 1 for run in runs):
         return 0
     places = [run.solution.get("x") for run in runs]
     if any(x is None or not np.array_equal(x, first) for x in places):

@@ -10,7 +10,7 @@ from ._integrals import integrals
 from ._picture import Group, Picture, logarithmic, panel
 from ._solution import solution
 from ._style import BLUE, CYCLE, GREEN, plain
-from ._values import in_words, is_steady, numbers, prescribed
+from ._values import in_words, is_steady, l2_errors, numbers, prescribed
 
 
 def groups(saved: Saved) -> list[Group]:
@@ -29,6 +29,9 @@ def _training(saved: Saved) -> Group:
     curves = []
     if saved.result["has_reference"]:
         curves.append(("L2 error", numbers([m["l2_error"] for m in lines])))
+        for name in l2_errors(saved):
+            own = numbers([m["l2_errors"].get(name) for m in lines])
+            curves.append((f"L2 error of {name}", own))
     functional = saved.result.get("functional")
     if functional is not None and functional["minimum"]:
         name, least = functional["name"], functional["minimum"]

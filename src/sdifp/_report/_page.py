@@ -19,6 +19,7 @@ from ._values import (
     functional_value,
     in_words,
     is_steady,
+    l2_errors,
     measured,
     measured_value,
     prescribed,
@@ -166,7 +167,9 @@ def verdict(saved: Saved, with_advice: bool = True) -> str:
         drift = shown(worst_drift(saved, name))
         parts.append(f"the {in_words(name)}, measured only, drifts by up to {drift}")
     if result["has_reference"]:
-        parts.append(f"the relative L2 error is {shown(metrics['l2_error'])}")
+        each = ", ".join(f"{k} {shown(v)}" for k, v in l2_errors(saved).items())
+        own = f" ({each})" if each else ""
+        parts.append(f"the relative L2 error is {shown(metrics['l2_error'])}{own}")
     return _sentence("; ".join(parts))
 
 
@@ -199,6 +202,8 @@ def _key_figures(saved: Saved) -> list[tuple[str, str]]:
     found = []
     if result["has_reference"]:
         found.append(("relative L2 error", shown(metrics["l2_error"])))
+        each = l2_errors(saved).items()
+        found += [(f"relative L2 error of {k}", shown(value)) for k, value in each]
     functional = functional_value(saved)
     if functional is not None:
         found.append((in_words(functional[0]), functional[1]))

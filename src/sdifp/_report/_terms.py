@@ -8,6 +8,7 @@ from ._values import (
     functional_value,
     in_words,
     is_steady,
+    l2_errors,
     measured,
     prescribed,
 )
@@ -104,11 +105,14 @@ class Glossary:
         least = "the mean square of the residual of the equation"
         if functional is not None:
             least = f"the {in_words(functional[0])}"
+        size = "the root mean square"
+        if l2_errors(saved):
+            size = f"of all components together, unless one is named: {size}"
         self._left = {
             **known,
             **{in_words(name): _definition(saved, name) for name in own},
             "relative L2 error": (
-                f"the root mean square of u - reference over {where}, divided by that "
+                f"{size} of u - reference over {where}, divided by that "
                 f"of the reference, the known solution"
             ),
             "loss": f"what the training minimises: {least}, and what the method adds",

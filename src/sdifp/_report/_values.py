@@ -1,7 +1,7 @@
 """The numbers of a run that its report shows, from what it saved."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,44 @@ def is_steady(saved: Saved) -> bool:
     """Whether the problem has no time: it has one value of each invariant then, whose
     time is None."""
     return saved.result["until"] is None
+
+
+class Component(NamedTuple):
+    """A component of the field of a run, as its report shows it."""
+
+    name: str
+    unit: str
+    suffix: str
+    "of the names of its pictures; nothing for a field with one component"
+    u: np.ndarray
+    reference: np.ndarray | None
+
+    @property
+    def title(self) -> str:
+        """Its name, with the unit if it has one."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+def components(saved: Saved) -> list[Component]:
+    """Those of the field of a run."""
+    u, reference = saved.solution["u"], saved.solution.get("reference")
+    # Runs of before have one, without a name.
+    names = saved.result.get("components", ["u"])
+    units = saved.result.get("units", [""] * len(names))
+    if len(names) == 1:
+        return [Component(names[0], units[0], "", u, reference)]
+    of = lambda a, k: None if a is None else a[..., k]
+    return [
+        Component(name, units[k], f"-{name}", of(u, k), of(reference, k))
+        for k, name in enumerate(names)
+    ]
+
+
+def l2_errors(saved: Saved) -> dict[str, float | None]:
+    """The relative L2 error of each component of a system, by name."""
+    # Runs of before have none.
+    found: dict[str, float | None] = saved.result["metrics"].get("l2_errors", {})
+    return found
 
 
 def in_words(name: str) -> str:

@@ -203,12 +203,15 @@ def audit(
     repeats = check_count("repeats", repeats, 8)
     if not isinstance(residual, Residual):
         raise TypeError(f"residual must be a Residual, got {residual!r}")
-    if residual.operator.samples:
+    if residual.operator.is_sampled:
         raise ValueError("residual has a sampled operator; give the exact one")
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
     batch, _ = batch_of(u, x, t)
-    sizes = list(groups_of(residual.operator.terms, *batch.first).values())
+    # Of what has matrices in front, too; terms of one kind are drawn together.
+    parts = [part.operator.terms for part in residual.operator.parts]
+    kinds = [groups_of(terms, *batch.first) for terms in parts]
+    sizes = list(dict(pair for kind in kinds for pair in kind.items()).values())
     if estimators is None:
         estimators = _default(n, min(sizes, default=1), residual.operator, batch.first)
     known = isinstance(estimators, Mapping) and estimators
@@ -373,10 +376,10 @@ def _centred_squares(
     `mean_x sum_k (a_k - mean a) (d_k - mean d)` with their gradients d_k: the
     covariance of sampled residual and sampled gradient is a multiple of it."""
     exact = as_field(u).with_gradient(Exact())
-    term = lambda k: residual.operator.only(k)(exact)(x, t).reshape(-1)
+    term = lambda k: residual.scaled(residual.operator.only(k)(exact)(x, t))
     values = jax.lax.map(jax.checkpoint(term), jnp.arange(terms))
     centred = values - jnp.mean(values, 0, keepdims=True)
-    return 0.5 * jnp.mean(jnp.sum(centred**2, 0))
+    return 0.5 * jnp.sum(centred**2) / len(batch_of(u, x, t)[0].points)
 
 
 def _bias_factor(estimator: Estimator, terms: int) -> float | None:

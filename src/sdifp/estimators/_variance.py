@@ -83,11 +83,12 @@ def variance_of(
 
     def whole(flat: Array) -> Array:
         field = as_field(eqx.combine(unravel(flat), static))
-        return residual.evaluations(field, batch, [residual.operator])[0].values()
+        found = residual.evaluations(field, batch, [residual.operator])[0].values()
+        return residual.scaled(found)
 
     def term(flat: Array, k: Array) -> Array:
         field = eqx.combine(unravel(flat), static)
-        return residual.operator.only(k)(field)(x, t).reshape(-1)
+        return residual.scaled(residual.operator.only(k)(field)(x, t)).reshape(-1)
 
     @jax.jit
     def parts(flat: Array) -> tuple[Array, Array, Array]:

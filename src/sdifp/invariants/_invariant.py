@@ -31,8 +31,9 @@ class Target:
         array = np.asarray(given)
         if array.shape != () or not np.issubdtype(array.dtype, np.number):
             raise ValueError(
-                f"{name} must be a number or a function of t for each component, got "
-                f"{shown(given)}"
+                f"{name} must be one number or function of t, got {shown(given)}; the "
+                f"components of a field have invariants of their own, such as "
+                f"Mass(1.0, component=0)"
             )
         if np.iscomplexobj(array) or not np.isfinite(array):
             raise ValueError(f"{name} must be real and finite, got {given!r}")

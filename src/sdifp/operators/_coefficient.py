@@ -67,7 +67,10 @@ def numbers(name: str, value: Any, shape: tuple[int, ...]) -> Array:
 
 def _real(name: str, value: Array) -> Array:
     if jnp.iscomplexobj(value):
-        raise TypeError(f"{name} must return a real number, got {value.dtype}")
+        raise TypeError(
+            f"{name} must return real numbers, got {value.dtype}: write a complex "
+            f"field as two real components, its real and its imaginary part"
+        )
     return value
 
 

@@ -66,6 +66,11 @@ class Operator(eqx.Module):
         without = (Mixture(None, own),) if self.terms or self.samples else ()
         return without + self.mixtures
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it is an estimate of another operator."""
+        return any(part.operator.samples for part in self.parts)
+
     def shape(self, of_u: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of its value at a point, () or (m,), for a field whose values have
         the shape () or (n,). Raises `ValueError` if a matrix does not fit them."""
@@ -76,8 +81,8 @@ class Operator(eqx.Module):
         for shape in shapes:
             if shape[1] != n:
                 raise ValueError(
-                    f"a matrix in front of an operator must have one column for each "
-                    f"component of u, {n}, got shape {shape}"
+                    f"a matrix in front of an operator must have a column for each of "
+                    f"the {n} components of u, got shape {shape}"
                 )
             if shape[0] != shapes[0][0]:
                 raise ValueError(
@@ -138,7 +143,7 @@ class Operator(eqx.Module):
             raise TypeError(
                 f"directions must be a Sampler such as Rademacher(), got {directions!r}"
             )
-        if self.samples or any(p.operator.samples for p in self.mixtures):
+        if self.is_sampled:
             raise ValueError("the operator is sampled already; sample the exact one")
         # The same terms of each.
         return self._each(lambda a: (Sample(a.terms, directions, key, n, piece),))

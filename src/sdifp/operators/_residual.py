@@ -160,23 +160,24 @@ class Residual(eqx.Module):
         applied = [AppliedOperator(a, u, path, chunk) for a in operators]
         if integrals is None:
             integrals = self.integrals_at(u, batch, None)
-        rows = self.rows(u, batch)
+        known = self._known(u, batch, self.shape(output_shape(u, batch)))
+        return evaluations(
+            applied, batch, self.local, known, series, integrals, self.weights
+        )
+
+    def shape(self, of_u: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of its value at a point, () or (m,), for a field whose values have
+        the shape () or (n,). Raises `ValueError` if it does not fit them."""
+        rows = self.operator.shape(of_u)
         if self.weights is not None and rows != self.weights.shape:
             count = rows[0] if rows else 1
             raise ValueError(
                 f"weights must have one number for each residual of a system, and "
                 f"there are {count}, got {self.weights.size}"
             )
-        known = self._known(u, batch, rows)
-        return evaluations(
-            applied, batch, self.local, known, series, integrals, self.weights
-        )
+        return rows
 
-    def rows(self, u: Any, batch: Batch) -> tuple[int, ...]:
-        """The shape of the residual of u at one point: () or, of several, (m,)."""
-        return self.operator.shape(output_shape(u, batch))
-
-    def in_loss(self, rows: Float[Array, "..."]) -> Float[Array, "..."]:
+    def scaled(self, rows: Float[Array, "..."]) -> Float[Array, "..."]:
         """Residuals, on the last axis, times the roots of their weights."""
         if self.weights is None:
             return rows

@@ -85,9 +85,8 @@ def _warn_of_idle(problem: "Problem", points: Array) -> None:
     if not problem.shape or problem.functional is not None:
         return
     touched = np.asarray(once(_touched)(problem, points))
-    idle = [
-        n for n, there in zip(problem.components, touched, strict=True) if not there
-    ]
+    named = zip(problem.components, touched, strict=True)
+    idle = [name for name, there in named if not there]
     if idle:
         warnings.warn(
             f"no residual of {problem.name} depends on {', '.join(idle)}: the training "

@@ -179,14 +179,16 @@ class Problem:
             "profile": None if dirichlet is None else dirichlet.profile,
             "neumann": _neumann_axes(neumann, domain),
         }
-        names = component_names(components)
+        names, origin = component_names(components), "components"
         if names is None:
             names = self._counted(given["initial"], known, domain.dimension)
+            origin = "reference" if initial is None else "initial"
         given |= {"components": names, "units": component_units(units, names)}
         for key, value in given.items():
             object.__setattr__(self, key, value)
         self._check_invariants()
-        self._check_functions()
+        self._check_functions(origin)
+        self._check_equation()
 
     @staticmethod
     def _counted(initial: Any, reference: Any, d: int) -> tuple[str, ...]:
@@ -239,15 +241,29 @@ class Problem:
     def _names(self) -> list[str]:
         return [one.name for one in self.invariants]
 
-    def _check_functions(self) -> None:
+    def _check_equation(self) -> None:
+        if self.functional is not None:
+            return
         d, dtype = self.domain.dimension, jnp.result_type(float)
-        if self.functional is None:
-            x, t = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((d,), ()))
-            kinds = self.residual.operator.kinds(x, None if self.is_steady else t)
-            if kinds.acceleration is not None and self.velocity is None:
-                raise ValueError(
-                    "velocity must be given: the equation is of second order in time"
-                )
+        x, t = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((d,), ()))
+        kinds = self.residual.operator.kinds(x, None if self.is_steady else t)
+        if kinds.acceleration is not None and self.velocity is None:
+            raise ValueError(
+                "velocity must be given: the equation is of second order in time"
+            )
+        try:
+            self.residual.shape(self.shape)
+        except ValueError as error:
+            n = len(self.components)
+            known = f"{n} component{'s' * (n > 1)}, {', '.join(self.components)}"
+            raise ValueError(
+                f"equation must be one of a field with {known}: {error}"
+            ) from None
+
+    def _check_functions(self, origin: str) -> None:
+        """Check what functions return; `origin` is where the number of components is
+        from."""
+        d = self.domain.dimension
         timed = [("reference", f, not self.is_steady) for f in self.references]
         functions = [(n, getattr(self, n), False) for n in _OF_X] + timed
         for name, function, has_time in functions:
@@ -257,12 +273,12 @@ class Problem:
             shape = getattr(out, "shape", None)
             wanted = () if name == "profile" else self.shape
             if shape != wanted:
-                what = in_numbers(wanted)
-                if wanted:
-                    what += f" ({', '.join(self.components)})"
+                source = f", as {origin} does" if wanted else ""
+                if wanted and origin == "components":
+                    source = f", as components = ({', '.join(self.components)}) says"
                 raise ValueError(
-                    f"{name} must return {what} for one point of shape ({d},), got "
-                    f"shape {shape}"
+                    f"{name} must return {in_numbers(wanted)} for one point of shape "
+                    f"({d},){source}, got shape {shape}"
                 )
             check_real(name, out.dtype)
         initial = self.initial
@@ -473,7 +489,7 @@ def _interval(
 
 def in_numbers(shape: tuple[int, ...]) -> str:
     """What a function must return whose values have a shape."""
-    return f"{shape[0]} numbers, one for each component," if shape else "one number"
+    return f"{shape[0]} numbers (one for each component)" if shape else "one number"
 
 
 def component_names(given: int | Sequence[str] | None) -> tuple[str, ...] | None:

@@ -1,6 +1,7 @@
 """The values of a trained field at points and times, and what is kept of it for the
 report: curves and pictures, as numbers."""
 
+import re
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float
 
 from ..field import as_field, at_time, over_times
 from ..invariants import (
+    ComponentInvariant,
     Invariant,
     Mass,
     Measured,
@@ -29,6 +31,8 @@ _TIMES, _FEW_TIMES, _LARGE = 21, 5, 2**13
 _CHUNK = 2**14
 # Points of the pictures: along each axis in one dimension, in a slice, in a cloud.
 _LINE, _FRAMES, _SLICE, _CLOUD = 257, 101, 97, 2048
+# Components whose names fit into a formula.
+_FEW_NAMES = 3
 
 
 def measured(training: Training, key: Array) -> Trained:
@@ -51,12 +55,13 @@ def integrals_of(
     """The invariants over time on an independent rule, by name, with their targets and
     relative errors, or their drifts where they have no target: of the field, and of the
     network without its correction. Mass and squared norm are measured where they are
-    not among the invariants, too."""
+    not among the invariants, too; of a system the squared norm of all components
+    together, where they have the same unit."""
     field, volume = trained.field, problem.domain.volume
     few = _FEW_TIMES if _is_large(field) else _TIMES
     times = None if end is None else jnp.linspace(0.0, end, few)
     invariants = [*problem.prescribed, *problem.measured]
-    for measured in (Mass(None), SquaredNorm(None)):
+    for measured in _added(problem):
         if measured.name not in [i.name for i in invariants]:
             invariants.append(measured)
     every = tuple(invariants)
@@ -81,7 +86,7 @@ def integrals_of(
     out: dict[str, Any] = {}
     for k, invariant in enumerate(invariants):
         found = {which: measured[k] for which, measured in read.items()}
-        own: dict[str, Any] = {"density": invariant.density_in_words, "target": None}
+        own: dict[str, Any] = {"density": _density(invariant, problem), "target": None}
         own["values"] = {which: m.value.tolist() for which, m in found.items()}
         if invariant.target is None and times is not None:
             change = {which: drift(m) for which, m in found.items()}
@@ -93,6 +98,24 @@ def integrals_of(
         out[invariant.name] = own
     known = [None] if times is None else np.asarray(times, float).tolist()
     return {"times": known, "invariants": out}
+
+
+def _added(problem: Problem) -> tuple[Invariant, ...]:
+    """What is measured of any field. A total of numbers with different units would be
+    without meaning."""
+    if not problem.shape:
+        return Mass(None), SquaredNorm(None)
+    return (SquaredNorm(None),) if len(set(problem.units)) == 1 else ()
+
+
+def _density(invariant: Invariant, problem: Problem) -> str:
+    """What is integrated, in the names of the components."""
+    words, names = invariant.density_in_words, problem.components
+    own = [names[k] for k in invariant.among(len(names))]
+    usable = len(own) <= _FEW_NAMES and all(map(str.isidentifier, own))
+    if not isinstance(invariant, ComponentInvariant) or not usable:
+        return words
+    return " + ".join(re.sub(r"\bu\b", name, words) for name in own)
 
 
 @eqx.filter_jit
@@ -110,8 +133,9 @@ def _moments(
 @eqx.filter_jit
 def values(
     function: Any, x: Float[Array, "n_t n_x d"], t: Float[Array, " n_t"] | None
-) -> Float[Array, "n_t n_x"]:
-    """The values at points of each time; without time there is one entry."""
+) -> Float[Array, "n_t n_x ..."]:
+    """The values at points of each time; without time there is one entry. Of a system
+    its components are on the last axis."""
     if t is None:
         return jax.vmap(jax.vmap(at_time(function, None)))(x)
     return jax.lax.map(lambda a: jax.vmap(at_time(function, a[1]))(a[0]), (x, t))
@@ -119,14 +143,16 @@ def values(
 
 def predict(training: Training, table: Float[np.ndarray, "n columns"]) -> np.ndarray:
     """The values of the field of a training at points: one per row, its time last
-    unless the problem is steady. Points of one time share its quadrature."""
+    unless the problem is steady; of a system a column for each component. Points of one
+    time share its quadrature."""
     if training.finished:
         training.check()
     field = training.final_field
-    d, out = training.problem.domain.dimension, np.empty(len(table))
+    problem = training.problem
+    d, out = problem.domain.dimension, np.empty((len(table), *problem.shape))
     times: Any = [None]
     groups = [np.arange(len(table))]
-    if not training.problem.is_steady:
+    if not problem.is_steady:
         order = np.argsort(table[:, -1], kind="stable")
         times, starts = np.unique(table[order, -1], return_index=True)
         groups = np.split(order, starts[1:])

@@ -311,6 +311,8 @@ class Run:
                 "description": problem.description,
                 "dimension": problem.domain.dimension,
                 "normalised": problem.domain.normalised,
+                "components": list(problem.components),
+                "units": list(problem.units),
                 "method": type(training.method).__name__,
                 "finished": training.finished,
                 "until": end,

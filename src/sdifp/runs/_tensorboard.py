@@ -22,6 +22,7 @@ class TensorBoard:
         names = ("loss", "l2_error", "interpolation")
         values = {name: getattr(metrics, name) for name in names}
         values |= {f"errors/{name}": error for name, error in metrics.errors.items()}
+        values |= {f"l2_error/{name}": e for name, e in metrics.l2_errors.items()}
         values |= metrics.functional
         for name, one in metrics.measured.items():
             values |= {f"measured/{name}": one.value, f"drift/{name}": one.relative}

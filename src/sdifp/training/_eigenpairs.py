@@ -93,6 +93,11 @@ def eigenpairs(
             f"problem must have a Functional for eigenpairs, of which each minimises "
             f"it, and {problem.name} has a Residual"
         )
+    if problem.shape:
+        raise ValueError(
+            f"problem must have one component for eigenpairs, and {problem.name} has "
+            f"{len(problem.components)}"
+        )
     if len(norms) != 1 or len(problem.prescribed) != 1:
         names = ", ".join(one.name for one in problem.prescribed) or "nothing"
         raise ValueError(

@@ -150,7 +150,7 @@ class StepObjective(eqx.Module):
 
         problem, recipe = self.window.problem, self.window.recipe
         equation = self._equation
-        residual: Row = lambda u, x, t, **known: equation.in_loss(
+        residual: Row = lambda u, x, t, **known: equation.scaled(
             equation.at_point(u, x, t, known)
         )
         known = self.known(field, flat)
@@ -314,7 +314,7 @@ class StepObjective(eqx.Module):
         residual, batch = self._equation, Batch(self.x, self.t)
         known = {"series": series, "integrals": integrals}
         (one,) = residual.evaluations(u, batch, [residual.operator], **known)
-        return residual.in_loss(one.values())
+        return residual.scaled(one.values())
 
     def _initial_values(self, u: Any) -> list[Array]:
         """The rows of the initial data, at the points of the first time."""

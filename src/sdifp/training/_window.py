@@ -192,9 +192,10 @@ def check_functions(net: Any, problem: Problem) -> None:
     if shape != problem.shape:
         time = "" if problem.is_steady else " and a time"
         got = f"shape {shape}" if isinstance(shape, tuple) and shape else shape
+        names = f" for {', '.join(problem.components)}" if problem.shape else ""
         raise ValueError(
             f"network must return {in_numbers(problem.shape)} for a point of shape "
-            f"({d},){time}, as {problem.name} needs it, got {got}"
+            f"({d},){time}, as {problem.name} needs it{names}, got {got}"
         )
     rule = problem.rule(2**d if d <= 3 else 2, jax.random.key(0))
     if problem.functional is None:

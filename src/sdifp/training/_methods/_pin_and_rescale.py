@@ -63,6 +63,11 @@ class PinAndRescale(Method):
             raise ValueError(
                 f"PinAndRescale is for steady problems, and {problem.name} has time"
             )
+        if problem.shape:
+            raise ValueError(
+                f"PinAndRescale is for fields with one component, and {problem.name} "
+                f"has {len(problem.components)}"
+            )
         linear = [one.name for one in problem.prescribed if one.is_linear]
         if len(problem.prescribed) != 1 or (linear and not problem.positive):
             names = ", ".join(one.name for one in problem.prescribed)

@@ -17,10 +17,10 @@ def taylor_green(*, viscosity: float = 0.1, duration: float = 1.0) -> Problem:
     [0, 2 pi]^2.
 
     The solution is `u = cos(x) sin(y) F`, `v = -sin(x) cos(y) F`,
-    `p = -1/4 (cos(2 x) + cos(2 y)) F^2` with `F = exp(-2 nu t)` (Taylor and Green, 1937,
-    https://doi.org/10.1098/rspa.1937.0036). The kinetic energy, the integral of
-    `1/2 (u^2 + v^2)`, is `pi^2 F^2`, and the momentum is zero. The equations know the
-    pressure up to a function of t, which its integral, zero, determines.
+    `p = -1/4 (cos(2 x) + cos(2 y)) F^2` with `F = exp(-2 nu t)` (Taylor and Green,
+    1937, https://doi.org/10.1098/rspa.1937.0036). The kinetic energy, the integral of
+    `1/2 (u^2 + v^2)`, is `pi^2 F^2`, and the momentum is zero. The equations determine
+    the pressure up to a function of t; its integral, which is zero, determines that.
 
     **Arguments:**
 

@@ -52,8 +52,7 @@ def wave_system(
     return Problem(
         domain=Box.cube(d, 0.0, 2.0 * np.pi, periodic=True),
         equation=Residual(
-            time_derivative()
-            - jnp.array([[0.0, 0.0], [speed**2, 0.0]]) @ laplacian(),
+            time_derivative() - jnp.array([[0.0, 0.0], [speed**2, 0.0]]) @ laplacian(),
             lambda u, grad, x, t: jnp.stack([-u[1], jnp.zeros_like(u[1])]),
         ),
         conditions=[Initial(lambda x: reference(x, jnp.zeros((), x.dtype)))],

@@ -30,14 +30,14 @@ def test_the_reference_is_a_solution_with_these_integrals(d, speed, rng):
     assert np.abs(found).max() > 0.5
 
     nodes, weight = equidistant(problem, 48)
-    for time in (0.0, 0.6, 2.0):
+    for time in (0.0, 0.6, 1.0):
         value, _, gradient, _ = jet(u, nodes, np.full(len(nodes), time))
         energy = 0.5 * value[:, 1] ** 2
         energy += 0.5 * speed**2 * (gradient[:, 0] ** 2).sum(1)
         found = weight * np.array([*value.sum(0), energy.sum()])
         assert list(targets(problem, time)) == ["mass[0]", "mass[1]", "energy"]
         assert np.allclose(found, list(targets(problem, time).values()), rtol=1e-13)
-    assert targets(problem, 2.0)["mass[0]"] > 1.5 * targets(problem, 0.0)["mass[0]"]
+    assert targets(problem, 1.0)["mass[0]"] > 1.3 * targets(problem, 0.0)["mass[0]"]
     assert problem.name == f"wave-system-{d}d"
     assert problem.components == ("u", "v")
     assert "u_t = v, v_t = c^2" in problem.description

@@ -14,7 +14,7 @@ from ._problem import Initial, Problem
 
 
 def maxwell(
-    dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0
+    dimension: int = 1, *, speed: float = 1.0, duration: float = 1.0
 ) -> Problem:
     """Maxwell's equations in vacuum, on the torus [0, 2 pi]^d, in units in which E and
     B have the same unit (Jackson, *Classical Electrodynamics*, 3rd ed., section 7.1).

@@ -15,7 +15,7 @@ _MEAN, _DRIFT = 0.5, 0.2
 
 
 def wave_system(
-    dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0
+    dimension: int = 1, *, speed: float = 1.0, duration: float = 1.0
 ) -> Problem:
     """The wave equation as a system of first order in time, `u_t = v`,
     `v_t = c^2 Laplacian(u)`, on the torus [0, 2 pi]^d, in one dimension or two.

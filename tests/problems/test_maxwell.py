@@ -101,7 +101,7 @@ def test_it_agrees_with_itself(d, getkey):
     ("arguments", "words"),
     [
         ({"dimension": 3}, "dimension must be 1 or 2, got 3"),
-        ({"dimension": 1.5}, "dimension must be a positive integer, got 1.5"),
+        ({"dimension": 0}, "dimension must be a positive integer, got 0"),
         ({"speed": -1.0}, "speed must be positive and finite, got -1.0"),
         ({"speed": np.inf}, "speed must be positive and finite, got inf"),
     ],

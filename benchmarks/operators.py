@@ -6,7 +6,10 @@
     cosine and sine features, beside 100 sampled coordinates, and beside folx;
 (c) 100 000 dimensions, 16 sampled coordinates, ansatz (1 - |x|^2) net;
 (d) memory of the sampled gradient against dimension and number of terms;
-(e) noise of coordinates, Rademacher and Gaussian directions at equal cost.
+(e) noise of coordinates, Rademacher and Gaussian directions at equal cost;
+(f) a Laplacian and a gradient of three components, one network with three outputs,
+    beside those of one: the residual `Lap u + u du/ds`, and the gradient of its mean
+    square by the parameters. The ratio is the time of three over that of one.
 
 Contenders: `sdifp`, the estimator Independent, which works on all points in chunks;
 `sdifp, vmap`, the same operator at one point under jax.vmap; `jet`,
@@ -40,9 +43,11 @@ class Network(eqx.Module):
     mlp: eqx.nn.MLP
     ansatz: bool = eqx.field(static=True)
 
-    def __init__(self, d: int, ansatz: bool = False):
-        """The network in d dimensions, or (1 - |x|^2) times it."""
-        self.mlp = eqx.nn.MLP(d, "scalar", 128, 4, jnp.tanh, key=KEY)
+    def __init__(self, d: int, ansatz: bool = False, outputs: int | None = None):
+        """The network in d dimensions, or (1 - |x|^2) times it; it returns one number,
+        or a vector of so many."""
+        out = "scalar" if outputs is None else outputs
+        self.mlp = eqx.nn.MLP(d, out, 128, 4, jnp.tanh, key=KEY)
         self.ansatz = ansatz
 
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -141,10 +146,16 @@ def full_loss(value: Callable[[Any, jax.Array], jax.Array]) -> Gradient:
 
 
 def measure(
-    what: str, net: Any, d: int, contenders: dict[str, Gradient], runs: int, base: str
+    what: str,
+    net: Any,
+    d: int,
+    contenders: dict[str, Gradient],
+    runs: int,
+    base: str,
+    points: int = POINTS,
 ) -> list[dict[str, Any]]:
     """Time and temporary memory of gradients, and their ratios to those of `base`."""
-    x = jax.random.uniform(KEY, (POINTS, d), minval=-1.0)
+    x = jax.random.uniform(KEY, (points, d), minval=-1.0)
     params, static = eqx.partition(net, eqx.is_inexact_array)
     compiled = {}
     for name, run in contenders.items():
@@ -312,6 +323,29 @@ def noise(d: int, count: int, draws: int) -> list[dict[str, Any]]:
     return rows
 
 
+def components(d: int, points: int, runs: int) -> list[dict[str, Any]]:
+    """(f)"""
+    along = lambda u, grad, x: u * jnp.sum(grad, -1)
+    residual = sdifp.Residual(sdifp.laplacian(), along)
+    loss = lambda net, x, key: sdifp.estimators.Full()(residual, net, x, key=key).loss
+    # The networks are one tree, of which each contender takes its own.
+    names = ("1 component", "3 components")
+    nets = (Network(d), Network(d, outputs=3))
+    kinds: dict[str, Gradient] = {
+        "value": lambda net, x, key: residual(net, x),
+        "gradient": lambda net, x, key: eqx.filter_grad(loss)(net, x, key),
+    }
+    rows = []
+    for kind, run in kinds.items():
+        contenders: dict[str, Gradient] = {
+            name: lambda nets, x, key, k=k, run=run: run(nets[k], x, key)
+            for k, name in enumerate(names)
+        }
+        what = f"(f) {kind}, Laplacian and gradient, d = {d}"
+        rows += measure(what, nets, d, contenders, runs, names[1], points)
+    return rows
+
+
 def main() -> None:
     """Measure, print a table, and write the same rows as JSON on request."""
     parser = argparse.ArgumentParser(
@@ -320,7 +354,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, few runs")
     parser.add_argument("--json", metavar="FILE", help="write the rows to FILE")
     parser.add_argument(
-        "--only", metavar="LETTERS", default="abcde", help="which parts"
+        "--only", metavar="LETTERS", default="abcdef", help="which parts"
     )
     options = parser.parse_args()
     quick, runs = options.quick, 3 if options.quick else 6
@@ -366,6 +400,9 @@ def main() -> None:
     if "e" in options.only:
         for d in (10,) if quick else (10, 100, 1000):
             show(noise(d, 8, 4 if quick else 512))
+    if "f" in options.only:
+        for d in (2,) if quick else (2, 10, 100):
+            show(components(d, POINTS if quick else 1000, runs))
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rows, file, indent=1)

@@ -125,3 +125,21 @@ def test_own_steady_problem_trains():
     assert "exact on the rule" in done.stdout
     (line,) = (line for line in lines if line.startswith("relative L2 error"))
     assert float(line.split()[-1]) < 1e-3
+
+
+@pytest.mark.validate
+def test_own_system_trains():
+    done = run("examples/your_own_system.py", "--steps", "10", **QUICK)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "exact on the rule" in done.stdout
+    found = {
+        line.split()[-2]: float(line.split()[-1])
+        for line in lines
+        if line.startswith("relative L2 error")
+    }
+    assert list(found) == ["a:", "b:"]
+    assert max(found.values()) < 1e-2
+    # The total of both, and neither of them.
+    assert " mass " in lines[0]
+    assert "mass[" not in lines[0]

@@ -157,13 +157,16 @@ DIMENSIONS = {
     "kdv": (1, 2, 100),
     "linear_schroedinger": (5, 10),
     "manufactured": (1, 2, 100),
+    "maxwell": (1, 2),
     "mean_field": (),
     "neumann_poisson": (1, 2, 100),
     "oscillator": (1, 2, 3),
     "reaction_diffusion": (1, 2, 100),
     "ring": (),
+    "taylor_green": (),
     "torus_density": (),
     "wave": (1, 2, 100),
+    "wave_system": (1, 2),
 }
 PROBLEMS = [
     f"{name}({d})" for name, taken in DIMENSIONS.items() for d in taken or ("",)

@@ -13,6 +13,7 @@ from ._heat_dirichlet import heat_dirichlet as heat_dirichlet
 from ._kdv import kdv as kdv
 from ._linear_schroedinger import linear_schroedinger as linear_schroedinger
 from ._manufactured import manufactured as manufactured
+from ._maxwell import maxwell as maxwell
 from ._mean_field import mean_field as mean_field
 from ._neumann_poisson import neumann_poisson as neumann_poisson
 from ._oscillator import oscillator as oscillator
@@ -27,8 +28,10 @@ from ._problem import Problem as Problem
 from ._problem import in_numbers as in_numbers
 from ._reaction_diffusion import reaction_diffusion as reaction_diffusion
 from ._ring import ring as ring
+from ._taylor_green import taylor_green as taylor_green
 from ._torus import torus_density as torus_density
 from ._wave import wave as wave
+from ._wave_system import wave_system as wave_system
 
 # What users find here; the other names are for the rest of the library.
 # fmt: off
@@ -36,8 +39,8 @@ __all__ = [
     "Condition", "Dirichlet", "Free", "Initial", "Neumann", "Problem", "advection",
     "cubic_schroedinger", "double_well", "droplet", "fokker_planck",
     "fokker_planck_eigen", "fredholm", "gross_pitaevskii", "heat_dirichlet", "kdv",
-    "linear_schroedinger", "manufactured", "mean_field", "neumann_poisson",
-    "oscillator", "oscillator_states", "reaction_diffusion", "ring", "torus_density",
-    "wave",
+    "linear_schroedinger", "manufactured", "maxwell", "mean_field", "neumann_poisson",
+    "oscillator", "oscillator_states", "reaction_diffusion", "ring", "taylor_green",
+    "torus_density", "wave", "wave_system",
 ]
 # fmt: on

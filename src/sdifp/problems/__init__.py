@@ -2,6 +2,12 @@
 
 from ._advection import advection as advection
 from ._check import fingerprint as fingerprint
+from ._components import in_numbers as in_numbers
+from ._conditions import Condition as Condition
+from ._conditions import Dirichlet as Dirichlet
+from ._conditions import Free as Free
+from ._conditions import Initial as Initial
+from ._conditions import Neumann as Neumann
 from ._cubic_schroedinger import cubic_schroedinger as cubic_schroedinger
 from ._double_well import double_well as double_well
 from ._droplet import droplet as droplet
@@ -19,13 +25,7 @@ from ._neumann_poisson import neumann_poisson as neumann_poisson
 from ._oscillator import oscillator as oscillator
 from ._oscillator import oscillator_states as oscillator_states
 from ._problem import DEFAULT_NAME as DEFAULT_NAME
-from ._problem import Condition as Condition
-from ._problem import Dirichlet as Dirichlet
-from ._problem import Free as Free
-from ._problem import Initial as Initial
-from ._problem import Neumann as Neumann
 from ._problem import Problem as Problem
-from ._problem import in_numbers as in_numbers
 from ._reaction_diffusion import reaction_diffusion as reaction_diffusion
 from ._ring import ring as ring
 from ._taylor_green import taylor_green as taylor_green

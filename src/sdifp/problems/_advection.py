@@ -6,6 +6,7 @@ import scipy.special
 from .._domain import Box, check_dimension
 from ..operators import Residual, time_derivative
 from ..operators import advection as advection_operator
+from ._conditions import Initial
 from ._data import (
     cube_in_words,
     exponential,
@@ -13,7 +14,7 @@ from ._data import (
     squared_norm_of_gaussian,
     wrapped_gaussian,
 )
-from ._problem import Initial, Problem
+from ._problem import Problem
 
 
 def advection(

@@ -7,8 +7,9 @@ from jaxtyping import Array
 from .._domain import Box, check_dimension
 from ..operators import Residual, time_derivative
 from ..operators import fokker_planck as fokker_planck_operator
+from ._conditions import Dirichlet, Initial
 from ._data import cube_in_words
-from ._problem import Dirichlet, Initial, Problem
+from ._problem import Problem
 
 _WALL = 5.0
 _START, _WIDTH = 1.0, 0.5

@@ -6,7 +6,8 @@ from jaxtyping import Array
 
 from .._domain import Box
 from ..operators import Residual, laplacian
-from ._problem import Dirichlet, Problem
+from ._conditions import Dirichlet
+from ._problem import Problem
 
 
 def fredholm(*, strength: float = 10.0) -> Problem:

@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 from .._domain import Box, check_dimension
 from ..invariants import Density
 from ..operators import Functional
+from ._conditions import Dirichlet
 from ._data import cube_in_words
-from ._problem import Dirichlet, Problem
+from ._problem import Problem
 from ._spectral import chebyshev, gauss_legendre
 
 _Map = Callable[[np.ndarray], np.ndarray]

@@ -6,8 +6,9 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
+from ._conditions import Dirichlet, Initial
 from ._data import cube_in_words
-from ._problem import Dirichlet, Initial, Problem
+from ._problem import Problem
 
 
 def heat_dirichlet(

@@ -10,13 +10,14 @@ from jaxtyping import Array, Float
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, third_derivatives, time_derivative
+from ._conditions import Initial
 from ._data import (
     cube_in_words,
     mass_of_gaussian,
     squared_norm_of_gaussian,
     wrapped_gaussian,
 )
-from ._problem import Initial, Problem
+from ._problem import Problem
 from ._spectral import chebyshev
 
 _LOWER, _PERIOD = -9.0, 20.0

@@ -7,8 +7,9 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
+from ._conditions import Initial
 from ._data import cube_in_words
-from ._problem import Initial, Problem
+from ._problem import Problem
 
 
 def manufactured(dimension: int = 100, *, duration: float = 1.0) -> Problem:

@@ -9,8 +9,9 @@ from jaxtyping import Array
 from .._domain import Box, check_dimension
 from ..invariants import Mass, SquaredNorm
 from ..operators import Residual, time_derivative
+from ._conditions import Initial
 from ._plane_waves import PlaneWaves, plane_waves
-from ._problem import Initial, Problem
+from ._problem import Problem
 
 
 def maxwell(

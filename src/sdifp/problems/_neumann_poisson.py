@@ -6,8 +6,9 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian
+from ._conditions import Neumann
 from ._data import cube_in_words
-from ._problem import Neumann, Problem
+from ._problem import Problem
 
 
 def neumann_poisson(dimension: int = 2) -> Problem:

@@ -9,8 +9,9 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Functional
+from ._conditions import Dirichlet
 from ._data import cube_in_words
-from ._problem import Dirichlet, Problem
+from ._problem import Problem
 
 WALL = 7.0
 

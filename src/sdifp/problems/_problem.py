@@ -16,58 +16,19 @@ from ..field import TargetLike, check_densities, means_of, target_at
 from ..invariants import Integral, Invariant, Mass, SquaredNorm, invariants_from
 from ..operators import Functional, Residual
 from ..quadrature import QuadratureRule, rule_for
+from ._components import DEFAULT_COMPONENT, component_names, component_units, in_numbers
+from ._conditions import (
+    Condition,
+    Dirichlet,
+    Free,
+    Initial,
+    Neumann,
+    checked_interval,
+    conditions_by_kind,
+    neumann_axes,
+)
 
 DEFAULT_NAME = "problem"
-DEFAULT_COMPONENT = "u"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Initial:
-    """Initial data.
-
-    **Arguments:**
-
-    - `value`: u at the beginning, a function of one point that returns one number, or
-        one for each component.
-    - `velocity`: du/dt there, for equations of second order in time.
-    """
-
-    value: Callable[[Array], Array]
-    velocity: Callable[[Array], Array] | None = None
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Dirichlet:
-    """u = 0 on all walls that are neither periodic nor Neumann.
-
-    **Arguments:**
-
-    - `profile`: a function of one point that vanishes on these walls and is positive
-        inside. The network is multiplied by it, and so is the shift of the correction.
-    """
-
-    profile: Callable[[Array], Array]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Neumann:
-    """The normal derivative of u vanishes.
-
-    **Arguments:**
-
-    - `axes`: on the walls of these axes; by default of all that are not periodic.
-    """
-
-    axes: Sequence[int] | None = None
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Free:
-    """Nothing is prescribed on the walls that are neither periodic nor Neumann, on
-    purpose: the equation needs nothing there, or the integrals do instead."""
-
-
-Condition = Initial | Dirichlet | Neumann | Free
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False)
@@ -158,7 +119,7 @@ class Problem:
             raise TypeError(f"description must be a string, got {description!r}")
         short = ((Mass, mass), (SquaredNorm, squared_norm))
         own = invariants_from(invariants)
-        found = _conditions(conditions)
+        found = conditions_by_kind(conditions)
         initial, dirichlet, neumann = (
             found.get(kind) for kind in (Initial, Dirichlet, Neumann)
         )
@@ -167,7 +128,7 @@ class Problem:
             "domain": domain,
             "equation": equation,
             "conditions": tuple(conditions),
-            "interval": _interval(interval, initial, conditions, equation),
+            "interval": checked_interval(interval, initial, conditions, equation),
             "invariants": (*(i(v) for i, v in short if v is not None), *own),
             "reference": known,
             "name": name,
@@ -177,7 +138,7 @@ class Problem:
             "initial": None if initial is None else initial.value,
             "velocity": None if initial is None else initial.velocity,
             "profile": None if dirichlet is None else dirichlet.profile,
-            "neumann": _neumann_axes(neumann, domain),
+            "neumann": neumann_axes(neumann, domain),
         }
         names, origin = component_names(components), "components"
         if names is None:
@@ -415,115 +376,6 @@ def _minimum(value: Any, equation: Residual | Functional) -> float | None:
     if not np.isfinite(number):
         raise ValueError(f"minimum must be finite, got {value!r}")
     return number
-
-
-def _conditions(given: Sequence[Condition]) -> dict[type, Any]:
-    """At most one condition of each kind."""
-    found: dict[type, Any] = {}
-    for one in given:
-        if not isinstance(one, Condition):
-            raise TypeError(
-                f"conditions must hold Initial, Dirichlet, Neumann or Free, got {one!r}"
-            )
-        if type(one) in found:
-            raise ValueError(f"conditions must hold one {type(one).__name__} at most")
-        found[type(one)] = one
-    if Free in found and Dirichlet in found:
-        raise ValueError(
-            "conditions must not hold both Free and Dirichlet: both are of all walls "
-            "that are neither periodic nor Neumann"
-        )
-    return found
-
-
-def _neumann_axes(given: Neumann | None, domain: Box) -> tuple[bool, ...]:
-    walled = [not periodic for periodic in domain.periodic]
-    if given is None:
-        return (False,) * domain.dimension
-    if given.axes is None:
-        return tuple(walled)
-    for axis in given.axes:
-        if not 0 <= axis < domain.dimension or not walled[axis]:
-            raise ValueError(
-                f"axes must be axes of the box that are not periodic, got {axis}"
-            )
-    return tuple(k in given.axes for k in range(domain.dimension))
-
-
-def _interval(
-    given: tuple[float, float] | None,
-    initial: Initial | None,
-    conditions: Sequence[Condition],
-    equation: Residual | Functional,
-) -> tuple[float, float] | None:
-    if given is None:
-        if initial is not None:
-            raise ValueError(
-                "interval must be given, (0.0, T), beside Initial(u0); a steady "
-                "problem has neither"
-            )
-        return None
-    if isinstance(equation, Functional):
-        raise ValueError(
-            f"interval must be left out for a Functional, which has no time, got "
-            f"{given!r}"
-        )
-    if initial is None:
-        names = [type(one).__name__ for one in conditions]
-        raise ValueError(
-            f"conditions must hold Initial(u0) for a problem in time, got {names}"
-        )
-    numbers = np.asarray(given)
-    if numbers.shape != (2,) or not np.issubdtype(numbers.dtype, np.number):
-        raise ValueError(
-            f"interval must be two times, (0.0, T), or None for a steady problem, got "
-            f"{given!r}"
-        )
-    start, end = (float(t) for t in numbers)
-    if start != 0.0 or not 0.0 < end < float("inf"):
-        raise ValueError(
-            f"interval must begin at 0 and end at a later time, got {given!r}"
-        )
-    return start, end
-
-
-def in_numbers(shape: tuple[int, ...]) -> str:
-    """What a function must return whose values have a shape."""
-    return f"{shape[0]} numbers (one for each component)" if shape else "one number"
-
-
-def component_names(given: int | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Those of the components of a field, as a user gives them."""
-    if given is None:
-        return None
-    if isinstance(given, int | np.integer) and not isinstance(given, bool):
-        if given < 1:
-            raise ValueError(f"components must be at least 1, got {given}")
-        if given == 1:
-            return (DEFAULT_COMPONENT,)
-        return tuple(f"{DEFAULT_COMPONENT}{k + 1}" for k in range(given))
-    names = (given,) if isinstance(given, str) else tuple(given)
-    usable = all(isinstance(n, str) and n.isprintable() and n.strip() for n in names)
-    if not names or not usable or len(set(names)) < len(names):
-        raise ValueError(
-            f"components must be a number or different names, got {given!r}"
-        )
-    return names
-
-
-def component_units(
-    given: Sequence[str] | None, names: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Those of the components; empty where none are given."""
-    if given is None:
-        return ("",) * len(names)
-    units = (given,) if isinstance(given, str) else tuple(given)
-    if len(units) != len(names) or not all(isinstance(unit, str) for unit in units):
-        raise ValueError(
-            f"units must hold a text for each component, {', '.join(names)}, got "
-            f"{given!r}"
-        )
-    return units
 
 
 def _check_invariants(

@@ -7,6 +7,7 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, reaction, time_derivative
+from ._conditions import Initial, Neumann
 from ._data import (
     cube_in_words,
     exponential,
@@ -14,7 +15,7 @@ from ._data import (
     squared_norm_of_gaussian,
     wrapped_gaussian,
 )
-from ._problem import Initial, Neumann, Problem
+from ._problem import Problem
 
 # Terms of the cosine series of exp(a cos) with a <= 1: the next is below 1e-17.
 _TERMS = 14

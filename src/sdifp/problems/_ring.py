@@ -8,8 +8,9 @@ from jaxtyping import Array
 from .._domain import Box
 from ..operators import Residual
 from ..operators import fokker_planck as fokker_planck_operator
+from ._conditions import Free
 from ._data import cube_in_words
-from ._problem import Free, Problem
+from ._problem import Problem
 from ._spectral import gauss_legendre
 
 _WALL = 2.0

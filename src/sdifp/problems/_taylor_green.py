@@ -7,7 +7,8 @@ from jaxtyping import Array
 from .._domain import Box
 from ..invariants import Mass, Quadratic
 from ..operators import Residual, laplacian, time_derivative
-from ._problem import Initial, Problem
+from ._conditions import Initial
+from ._problem import Problem
 
 
 def taylor_green(*, viscosity: float = 0.1, duration: float = 1.0) -> Problem:

@@ -7,13 +7,14 @@ from jaxtyping import Array
 
 from .._domain import Box, check_dimension
 from ..operators import Residual, laplacian, time_derivative
+from ._conditions import Initial
 from ._data import (
     cube_in_words,
     mass_of_gaussian,
     squared_norm_of_gaussian,
     wrapped_gaussian,
 )
-from ._problem import Initial, Problem
+from ._problem import Problem
 
 
 def wave(dimension: int = 1, *, speed: float = 1.0, duration: float = 2.0) -> Problem:

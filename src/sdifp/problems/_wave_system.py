@@ -7,8 +7,9 @@ from jaxtyping import Array
 from .._domain import Box, check_dimension
 from ..invariants import Mass, QuadraticForm
 from ..operators import Residual, laplacian, time_derivative
+from ._conditions import Initial
 from ._plane_waves import plane_waves
-from ._problem import Initial, Problem
+from ._problem import Problem
 
 # The means of u, at the beginning, and of v.
 _MEAN, _DRIFT = 0.5, 0.2

@@ -76,7 +76,7 @@ REFUSED = [
     ({"units": ("m",)}, "units must hold a text for each component, height, flow, got"),
     (
         {"mass": [0.0, 1.0]},
-        r"mass must be one number .*, got \[0.0, 1.0\]; .*component",
+        r"mass must be a number .*, got \[0.0, 1.0\]; .*component",
     ),
     ({"positive": True}, "positive must be False for a system"),
 ]

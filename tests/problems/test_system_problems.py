@@ -73,6 +73,8 @@ REFUSED = [
     ),
     ({"components": ("a", "a")}, r"components must be a number or different names"),
     ({"components": 0}, "components must be at least 1, got 0"),
+    ({"components": True}, "components must be a number or different names, got True"),
+    ({"components": 2.0}, "components must be a number or different names, got 2.0"),
     ({"units": ("m",)}, "units must hold a text for each component, height, flow, got"),
     (
         {"mass": [0.0, 1.0]},

@@ -196,7 +196,7 @@ class Problem:
         function = first if initial is None else initial
         if function is None:
             return (DEFAULT_COMPONENT,)
-        shape = getattr(output_of(function, d, False), "shape", ())
+        shape: tuple[int, ...] = getattr(output_of(function, d, False), "shape", ())
         count = shape[0] if len(shape) == 1 else None
         return component_names(count) or (DEFAULT_COMPONENT,)
 
@@ -501,7 +501,9 @@ def component_names(given: int | Sequence[str] | None) -> tuple[str, ...] | None
         if given == 1:
             return (DEFAULT_COMPONENT,)
         return tuple(f"{DEFAULT_COMPONENT}{k + 1}" for k in range(given))
-    names = (given,) if isinstance(given, str) else tuple(given)
+    names: tuple[Any, ...] = (given,)
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        names = tuple(given)
     usable = all(isinstance(n, str) and n.isprintable() and n.strip() for n in names)
     if not names or not usable or len(set(names)) < len(names):
         raise ValueError(

@@ -73,10 +73,12 @@ REFUSED = [
     ),
     ({"components": ("a", "a")}, r"components must be a number or different names"),
     ({"components": 0}, "components must be at least 1, got 0"),
+    ({"components": True}, "components must be a number or different names, got True"),
+    ({"components": 2.0}, "components must be a number or different names, got 2.0"),
     ({"units": ("m",)}, "units must hold a text for each component, height, flow, got"),
     (
         {"mass": [0.0, 1.0]},
-        r"mass must be one number .*, got \[0.0, 1.0\]; .*component",
+        r"mass must be a number .*, got \[0.0, 1.0\]; .*component",
     ),
     ({"positive": True}, "positive must be False for a system"),
 ]

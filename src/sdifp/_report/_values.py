@@ -38,9 +38,9 @@ def components(saved: Saved) -> list[Component]:
     units = saved.result.get("units", [""] * len(names))
     if len(names) == 1:
         return [Component(names[0], units[0], "", u, reference)]
-    of = lambda a, k: None if a is None else a[..., k]
+    known = lambda k: None if reference is None else reference[..., k]
     return [
-        Component(name, units[k], f"-{name}", of(u, k), of(reference, k))
+        Component(name, units[k], f"-{name}", u[..., k], known(k))
         for k, name in enumerate(names)
     ]
 

@@ -31,7 +31,7 @@ class Target:
         array = np.asarray(given)
         if array.shape != () or not np.issubdtype(array.dtype, np.number):
             raise ValueError(
-                f"{name} must be one number or function of t, got {shown(given)}; the "
+                f"{name} must be a number or a function of t, got {shown(given)}; the "
                 f"components of a field have invariants of their own, such as "
                 f"Mass(1.0, component=0)"
             )

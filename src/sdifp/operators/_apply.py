@@ -206,7 +206,8 @@ class Evaluation(eqx.Module):
         else:
             found = of(as_field(u).near(series, t))
         out, value = found.total, found.value
-        zeros = [None if p.zero is None else p.zero * value for p in points]
+        of_order_zero = lambda c: None if c is None or value is None else c * value
+        zeros = [of_order_zero(p.zero) for p in points]
         if any(one is not None for one in zeros):
             out = out + self._mixed(parts, zeros, x)
         if self.local is not None:

@@ -1,6 +1,7 @@
 """The components of the field of a problem: their names, units and number."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,9 @@ def component_names(given: int | Sequence[str] | None) -> tuple[str, ...] | None
         if given == 1:
             return (DEFAULT_COMPONENT,)
         return tuple(f"{DEFAULT_COMPONENT}{k + 1}" for k in range(given))
-    names = (given,) if isinstance(given, str) else tuple(given)
+    names: tuple[Any, ...] = (given,)
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        names = tuple(given)
     usable = all(isinstance(n, str) and n.isprintable() and n.strip() for n in names)
     if not names or not usable or len(set(names)) < len(names):
         raise ValueError(

@@ -158,7 +158,7 @@ class Problem:
         function = first if initial is None else initial
         if function is None:
             return (DEFAULT_COMPONENT,)
-        shape = getattr(output_of(function, d, False), "shape", ())
+        shape: tuple[int, ...] = getattr(output_of(function, d, False), "shape", ())
         count = shape[0] if len(shape) == 1 else None
         return component_names(count) or (DEFAULT_COMPONENT,)
 

@@ -240,7 +240,7 @@ _SYSTEMS = {
     "maxwell-1d": Recipe(
         network=MLP(40, 2, harmonics=4),
         optimiser=LevenbergMarquardt(),
-        steps=160,
+        steps=220,
         points=RandomPoints(20, 64),
         nodes=64,
     ),

@@ -1,6 +1,8 @@
 """Equations with known solutions, one per file; each function returns a `Problem`."""
 
 from ._advection import advection as advection
+from ._allen_cahn import allen_cahn as allen_cahn
+from ._cahn_hilliard import cahn_hilliard as cahn_hilliard
 from ._check import fingerprint as fingerprint
 from ._cubic_schroedinger import cubic_schroedinger as cubic_schroedinger
 from ._double_well import double_well as double_well
@@ -15,6 +17,10 @@ from ._linear_schroedinger import linear_schroedinger as linear_schroedinger
 from ._manufactured import manufactured as manufactured
 from ._mean_field import mean_field as mean_field
 from ._neumann_poisson import neumann_poisson as neumann_poisson
+from ._nonlinear_schroedinger import nonlinear_schroedinger as nonlinear_schroedinger
+from ._nonlinear_schroedinger_soliton import (
+    nonlinear_schroedinger_soliton as nonlinear_schroedinger_soliton,
+)
 from ._oscillator import oscillator as oscillator
 from ._oscillator import oscillator_states as oscillator_states
 from ._problem import DEFAULT_NAME as DEFAULT_NAME
@@ -26,7 +32,9 @@ from ._problem import Neumann as Neumann
 from ._problem import Problem as Problem
 from ._problem import in_numbers as in_numbers
 from ._reaction_diffusion import reaction_diffusion as reaction_diffusion
+from ._reaction_diffusion_pair import reaction_diffusion_pair as reaction_diffusion_pair
 from ._ring import ring as ring
+from ._shallow_water import shallow_water as shallow_water
 from ._torus import torus_density as torus_density
 from ._wave import wave as wave
 
@@ -34,10 +42,11 @@ from ._wave import wave as wave
 # fmt: off
 __all__ = [
     "Condition", "Dirichlet", "Free", "Initial", "Neumann", "Problem", "advection",
-    "cubic_schroedinger", "double_well", "droplet", "fokker_planck",
-    "fokker_planck_eigen", "fredholm", "gross_pitaevskii", "heat_dirichlet", "kdv",
-    "linear_schroedinger", "manufactured", "mean_field", "neumann_poisson",
-    "oscillator", "oscillator_states", "reaction_diffusion", "ring", "torus_density",
-    "wave",
+    "allen_cahn", "cahn_hilliard", "cubic_schroedinger", "double_well", "droplet",
+    "fokker_planck", "fokker_planck_eigen", "fredholm", "gross_pitaevskii",
+    "heat_dirichlet", "kdv", "linear_schroedinger", "manufactured", "mean_field",
+    "neumann_poisson", "nonlinear_schroedinger", "nonlinear_schroedinger_soliton",
+    "oscillator", "oscillator_states", "reaction_diffusion",
+    "reaction_diffusion_pair", "ring", "shallow_water", "torus_density", "wave",
 ]
 # fmt: on

@@ -52,12 +52,13 @@ def wave_numbers(size: int, period: float) -> Float[np.ndarray, " size"]:
 
 
 def series_at(
-    coefficients: Float[np.ndarray, "pieces degree ..."],
+    coefficients: Array | np.ndarray,
     t: Float[Array, ""],
     duration: float,
     dtype: np.dtype,
 ) -> Float[Array, "..."]:
-    """Chebyshev series on equal pieces of the duration, at one time."""
+    """Chebyshev series on equal pieces of the duration, at one time. Their coefficients
+    have the shape (pieces, degree, ...)."""
     pieces, degree, *_ = coefficients.shape
     place = pieces * jnp.asarray(t, dtype) / duration
     piece = jnp.clip(jnp.floor(place).astype(int), 0, pieces - 1)

@@ -1,4 +1,4 @@
-"""The Cahn-Hilliard equation, against an integrator of another kind and linear theory."""
+"""The Cahn-Hilliard equation, against an integrator of another kind."""
 
 import numpy as np
 import pytest

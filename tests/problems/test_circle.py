@@ -52,5 +52,5 @@ def test_a_nonlinear_equation_has_as_many_modes_as_it_needs():
         for y in origin:
             value = found(jnp.array([y + t * start(y)]), jnp.array(t))
             assert value == pytest.approx(start(y), abs=1e-9)
-    with pytest.raises(ValueError, match="solution must be smooth .* duration 1.5"):
+    with pytest.raises(ValueError, match=r"must be smooth .* duration 1.5"):
         by(1.5)

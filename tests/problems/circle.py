@@ -1,6 +1,8 @@
 """What the tests of problems on a circle share: residuals and integrals of references,
 and an integrator that shares nothing with the package."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,8 +63,7 @@ def measured(problem, name, t):
     def density(u, slope):
         given = (u[0], slope) if scalar else (u, slope[..., None])
         axis = (0, 1) if scalar else (1, 1)
-        named = found.function.__code__.co_varnames
-        named = named[: found.function.__code__.co_argcount]
+        named = inspect.signature(found.function).parameters
         both = dict(zip(("u", "grad"), zip(given, axis, strict=True), strict=True))
         args, axes = zip(*(both[n] for n in named), strict=True)
         return np.asarray(jax.vmap(found.function, axes)(*args))

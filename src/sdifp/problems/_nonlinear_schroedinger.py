@@ -19,9 +19,9 @@ _LOWER, _PERIOD = -5.0, 10.0
 # Points in space with smooth data and with a kink.
 _SMOOTH, _KINKED = 256, 1024
 # Pieces in time and polynomials on each, of the spectral solution.
-_PIECES, _DEGREE = 64, 14
-# The longest step in time: half of it changes the solution by 3e-8.
-_STEP = 1e-4
+_PIECES, _DEGREE = 64, 20
+# The longest step in time: half of it changes no value by more than 1e-9.
+_STEP = 2e-4
 
 COMPONENTS = ("re", "im")
 

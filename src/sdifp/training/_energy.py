@@ -185,7 +185,7 @@ def _of_constraint(
         # Its own components: those of other forms have multipliers of their own.
         own = np.isin(np.arange(n), form.among(n))
         own = np.concatenate([own, np.repeat(own, d)])
-        product = lambda rows, own=own: weights @ jnp.sum(rows * along * own, 1)
+        product = lambda rows, own=own: weights @ jnp.sum(rows * along * own[None], 1)
         multiplier = product(slope.rows) / product(jax.vmap(jax.grad(of))(flat, nodes))
         total = total + multiplier * jax.vmap(jax.hessian(of))(flat, nodes)
     return total

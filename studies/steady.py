@@ -243,7 +243,8 @@ def _draw(rows: Rows) -> Figure:
     for kind, (colour, marker) in _COLOURS.items():
         axes.plot([], [], marker, color=colour, label=kind)
     axes.set_yscale("log")
-    names = [p.replace("(", "\n(") for p in compared]
+    short = lambda p: p.removesuffix("()").replace("_eigen", "\n_eigen")
+    names = [short(p).replace("(", "\n(") for p in compared]
     axes.set_xticks(range(len(compared)), names, fontsize=7)
     plain(axes, "Relative L2 error at equal time", "", "median, and range of seeds")
     axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -1,5 +1,7 @@
 """Eigenpairs in turn, and what is refused."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,13 @@ from quick import once
 import sdifp
 from sdifp.operators import Functional
 from sdifp.problems import oscillator
-from sdifp.training import MLP, LevenbergMarquardt, TrainingDiverged, eigenpairs
+from sdifp.training import (
+    MLP,
+    LevenbergMarquardt,
+    TrainingDiverged,
+    _eigenpairs,
+    eigenpairs,
+)
 
 RECIPE = sdifp.Recipe(MLP(6, 1), LevenbergMarquardt(), steps=4, nodes=40)
 KEY = jax.random.key(0)
@@ -111,3 +119,15 @@ def functional(**rest):
 def test_what_has_no_eigenpairs_is_refused_at_once(make, count, message):
     with pytest.raises(ValueError, match=message):
         eigenpairs(make(), count, recipe=RECIPE, key=KEY)
+
+
+def test_a_state_below_one_that_was_found_before_is_warned_of():
+    before = [_eigenpairs.Interval(v, 1e-6) for v in (1.0, 4.0, 4.001)]
+    words = "third has the value 3, less than state 1, which has 4 and so was not the"
+    with pytest.warns(UserWarning, match=words):
+        _eigenpairs._warn_of_order("third", _eigenpairs.Interval(3.0, 1e-6), before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Of one eigenvalue, to the accuracy of the trainings, or to that of the rule.
+        _eigenpairs._warn_of_order("third", _eigenpairs.Interval(3.99, 1e-6), before)
+        _eigenpairs._warn_of_order("third", _eigenpairs.Interval(3.0, 2.0), before)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +21,8 @@ from ._training import Training
 
 # More of it is no error of rounding or of a rule that resolves the functions.
 _MOST_OVERLAP = 1e-2
+# Values that differ by less, relative to them, are of one eigenvalue.
+_SAME = 1e-2
 
 
 class Combination(eqx.Module):
@@ -77,7 +79,8 @@ def eigenpairs(
 
     - `problem`: a steady problem with a `Functional` and a `squared_norm`, and no other
         prescribed invariant.
-    - `count`: how many.
+    - `count`: how many. A training can stop at a state above the lowest one, which
+        then comes later and is warned of: ask for one or two more than are needed.
     - `recipe`: the settings of each training; by default `recipe_for(problem)`.
     - `key`: for all randomness.
 
@@ -124,6 +127,7 @@ def _in_turn(
     problem: Problem, count: int, norm: float, recipe: Recipe, key: Array
 ) -> Iterator[Eigenpair]:
     found: list[Combination] = []
+    values: list[Interval] = []
     for k in range(count):
         # Of the same networks all, which are then evaluated once.
         found = [one.among(found[-1].nets) for one in found]
@@ -155,8 +159,25 @@ def _in_turn(
         value = trained.functional
         assert value is not None
         found_value = Interval(value.value / norm, value.margin / norm)
+        _warn_of_order(own.name, found_value, values)
+        values.append(found_value)
         yield Eigenpair(found_value, function, overlap, trained)
         found.append(function)
+
+
+def _warn_of_order(name: str, value: Interval, before: Sequence[Interval]) -> None:
+    """Warn where a state is lower than one that was found before: that one was a
+    stationary point of the functional and not the lowest state."""
+    for j, one in enumerate(before):
+        error = value.margin + one.margin + _SAME * abs(one.value)
+        if value.value < one.value - error:
+            warnings.warn(
+                f"{name} has the value {value.value:.6g}, less than state {j}, which "
+                f"has {one.value:.6g} and so was not the lowest: ask for more states "
+                f"and take the lowest of them, or give the recipe more steps",
+                stacklevel=3,
+            )
+            return
 
 
 def _orthogonal(k: int, function: Combination) -> Moment:

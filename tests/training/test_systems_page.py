@@ -12,7 +12,16 @@ HEADINGS = (
     "Weights of the residuals",
     "Invariants that couple components",
 )
-SYSTEMS = ("wave_system", "maxwell", "taylor_green")
+SYSTEMS = (
+    "wave_system",
+    "maxwell",
+    "taylor_green",
+    "nonlinear_schroedinger",
+    "nonlinear_schroedinger_soliton",
+    "cahn_hilliard",
+    "shallow_water",
+    "reaction_diffusion_pair",
+)
 
 
 @pytest.mark.parametrize("heading", HEADINGS)

@@ -286,7 +286,7 @@ def test_arguments_of_invariants_are_named(as_user):
     with pytest.raises(TypeError, match=r"weight of m .* got Array\(\[1., .* \.\.\.$"):
         Moment(jnp.ones(99), 1.0, name="m")
     with pytest.raises(
-        ValueError, match=r"m must be a number .* got array\(.* \.\.\.$"
+        ValueError, match=r"m must be a number .* got array\(.* \.\.\.; the components"
     ):
         Moment(first, np.ones(99), name="m")
     with pytest.raises(TypeError, match=r"invariants must be a list .*, got Mass\("):

@@ -227,7 +227,7 @@ def test_a_batch_where_one_point_is_expected():
         lambda: sdifp.conserve(lambda x, t: x[:, 0] @ jnp.ones(5), RULE, 1.0),
         lambda: sdifp.conserve(lambda x, t: jnp.zeros((5, 1)), RULE, 1.0),
         lambda: sdifp.Residual(sdifp.laplacian())(lambda x: x[:, 0], batch),
-        lambda: sdifp.Residual(sdifp.laplacian())(lambda x: jnp.ones((5,)), batch),
+        lambda: sdifp.Residual(sdifp.laplacian())(lambda x: jnp.ones((5, 1)), batch),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -456,7 +456,7 @@ def test_short_and_long_form_of_the_invariants_are_the_same():
     [
         ([sdifp.Mass(2.0)], "invariants has mass twice"),
         ([sdifp.SquaredNorm(2.0, component=1)], "not name components.*component=1"),
-        ([1.0], "must hold Mass, SquaredNorm, Moment .*got 1.0"),
+        ([1.0], "must hold Mass, SquaredNorm, Moment, .*got 1.0"),
         (
             [sdifp.invariants.Moment(lambda x: jnp.ones(2), 1.0)],
             r"weight of moment must return .* for each of its 1 component, got",

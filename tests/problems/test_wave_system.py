@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
+from exact_systems import equidistant, jet, residuals, sample, targets
 from quick import once
-from systems import equidistant, jet, residuals, sample, targets
 
 from sdifp import problems
 

@@ -353,7 +353,7 @@ def test_curvatures_are_at_least_a_part_of_their_mean():
     slope = sdifp.field.Jets(jnp.ones(2), jnp.ones((2, 1)))
     bend = jnp.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 0.0], [0.0, 1.0]]])
     weights = jnp.array([0.5, 0.5])
-    rows, factors = _energy._natural(slope, bend, weights, 1.0)
+    rows, factors = _energy._natural(slope, bend, weights, 1.0, 1)
     matrix = np.einsum("mjk,mjl->mkl", factors, factors)
     # The mean of the curvature in u is held up to that of the gradient.
     np.testing.assert_allclose(matrix[0], [[0.5, 0.0], [0.0, 0.5]], atol=1e-15)

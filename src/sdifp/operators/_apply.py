@@ -214,7 +214,9 @@ class Evaluation(eqx.Module):
             u, grad = found.value, found.gradient
             term = call("local", self.local, integrals, u=u, grad=grad, x=x, t=t)
             out = out + numbers("local", term, self.shapes[1])
-        return out if known is None else out + known
+        out = out if known is None else out + known
+        # Of a constant all derivatives are one zero.
+        return jnp.broadcast_to(out, self.shapes[1])
 
     def _mixed(
         self, parts: Sequence[Any], values: Sequence[Array | None], x: Array

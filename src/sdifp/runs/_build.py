@@ -79,7 +79,7 @@ def build(config: Config, copy: Path | None = None) -> Built:
 def precision_for(config: Config) -> str | None:
     """`float32` or `float64` where it is known before the problem is made, as it must
     be before its arrays are; None where the problem has to be made to know it: that of
-    a user's file, or one without time."""
+    a user's file, one without time, or one with a dimension of its own."""
     if config.precision != "auto":
         return config.precision
     file = config.problem_file

@@ -31,7 +31,7 @@ def measured_weights(
         return jnp.asarray(problem.residual.weights)
     if not problem.residual.operator.shape(problem.shape):
         return None
-    found = _sensitivities(window, state, key)
+    found: Array = once(_sensitivities)(window, state, key)
     # A residual that no parameter changes cannot be made smaller.
     there = found > 0.0
     mean = jnp.sum(found) / jnp.maximum(jnp.sum(there), 1)
@@ -39,7 +39,6 @@ def measured_weights(
     return jnp.clip(jnp.where(jnp.isfinite(ratio), ratio, 1.0), 1.0 / _MOST, _MOST)
 
 
-@once
 def _sensitivities(window: Window, state: State, key: Array) -> Array:
     """The mean square of the derivatives of each residual with respect to the
     parameters."""

@@ -163,4 +163,4 @@ def test_zero_that_solves_a_problem_is_warned_of(call, tmp_path, as_user):
     tail = ["--method", "plain", "--out", tmp_path / "run"]
     code, _, said = call("train", file, *TINY, *tail)
     assert code == 0
-    assert "note: own is solved by u = 0 and prescribes no integral" in said
+    assert "note: own is solved by u = 0, which no integral of it excludes" in said

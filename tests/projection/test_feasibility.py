@@ -121,6 +121,21 @@ def test_derivatives_of_a_field_without_variance_are_tame(targets, offset, x64):
             assert abs(float(slope)) < 1e3
 
 
+def test_single_precision_leaves_nothing_behind():
+    weights = W.copy()
+
+    def norm(a):
+        f = a * jnp.sin(jnp.arange(4.0))
+        got = sdifp.project(f, weights, second_moment=1.0, throw=False)
+        return jnp.sum(got.values**2)
+
+    with jax.enable_x64(False):
+        jax.jit(norm)(jnp.asarray(1.0))
+    got = np.asarray(sdifp.project(F, weights, mean=0.3, variance=2.0).values)
+    assert weights @ got == pytest.approx(0.3, rel=1e-14)
+    assert weights @ got**2 == pytest.approx(2.09, rel=1e-14)
+
+
 def test_a_floor_of_the_users_keeps_the_gradient_of_a_flat_field():
     def first(f):
         floor = sdifp.correction.AbsoluteFloor(1e-8)

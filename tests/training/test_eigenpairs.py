@@ -30,6 +30,8 @@ def gram(functions, rule, volume):
     return volume * np.asarray(once(lambda rule: rule.mean(of))(rule))
 
 
+# After so few steps the states need not be in order.
+@pytest.mark.filterwarnings("ignore:.*so was not the lowest")
 def test_states_are_orthogonal_on_the_rule_and_combinations_are_the_fields():
     problem = oscillator(1)
     found = list(eigenpairs(problem, 3, recipe=RECIPE, key=KEY))

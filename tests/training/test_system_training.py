@@ -51,10 +51,10 @@ def compiled_once():
         for module, name in (
             (_training, "advance"),
             (_training, "measure"),
-            (_weights, "_sensitivities"),
             (_certificate, "_means"),
         ):
             patch.setattr(module, name, once(getattr(module, name).__wrapped__))
+        patch.setattr(_weights, "once", once)
         patch.setattr(_window, "_SERIES", 64)
         yield
 

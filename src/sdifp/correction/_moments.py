@@ -219,7 +219,7 @@ def check_values(
     if weights.shape != (size,) or is_concrete(weights):
         check_weights(weights, size)
     if profile is None:
-        return jnp.asarray(values), jnp.asarray(weights), None
+        return _as_jax(values), _as_jax(weights), None
     profile = check_floating("profile", profile)
     if profile.shape != (size,):
         raise ValueError(
@@ -231,4 +231,10 @@ def check_values(
         if is_concrete(weights):
             terms = np.asarray(weights, float) * np.asarray(profile, float)
             check_profile(terms.sum(), abs(terms).sum(), np.finfo(float).eps)
-    return jnp.asarray(values), jnp.asarray(weights), jnp.asarray(profile)
+    return _as_jax(values), _as_jax(weights), _as_jax(profile)
+
+
+def _as_jax(array: Array | np.ndarray) -> Array:
+    """An array of JAX. Where it traces without x64, JAX remembers the single precision
+    of an array of NumPy and returns it with x64 on as well: a view is another array."""
+    return jnp.asarray(array.view() if isinstance(array, np.ndarray) else array)

@@ -278,6 +278,7 @@ def test_training_never_imports_jax_and_sdifp_never_imports_torch():
     code = """
 import sys, torch
 import sdifp.torch as sdt
+torch.manual_seed(0)
 nodes = (torch.arange(32, dtype=torch.float64) / 16)[:, None]
 rule = sdt.Rule([0.0], [2.0], nodes, periodic=True)
 net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))

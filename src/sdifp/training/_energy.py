@@ -154,6 +154,8 @@ def _of_constraint(
     times that of the quadratic integral: here v is u without its linear part.
     """
     forms = [one for one in problem.prescribed if not one.is_linear]
+    if not forms:
+        return 0.0
     linear = [one for one in problem.prescribed if one.is_linear]
     profile, n, d = problem.shift_profile, len(problem.components), nodes.shape[1]
 

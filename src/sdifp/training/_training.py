@@ -119,11 +119,12 @@ class Training:
         self.weights: Array | None = None
         "Of the squares of the residuals of a system in the loss; None without any."
         self.window = self._window()
-        self.weights = measured_weights(*self._first())
-        self.window = self._window()
         warn_of_interpolation(self.window)
         # As it was at the last report.
         self.state = self._good = State.start(self.window, network)
+        self.weights = measured_weights(self.window, self.state, self._key)
+        if self.weights is not None:
+            self.window = dataclasses.replace(self.window, weights=self.weights)
         # Where it was compiled for.
         self._devices: int | None = None
         self._result: Trained | None = None
@@ -323,10 +324,6 @@ class Training:
                 f"the state before it is kept. {_ADVICE}",
                 self.so_far(),
             )
-
-    def _first(self) -> tuple[Window, State, Array]:
-        """What the first step begins with."""
-        return self.window, State.start(self.window, self._begin), self._key
 
     def _arguments(self, count: int) -> tuple[Window, State, Array, Array]:
         """Those of `advance`."""
